@@ -2,6 +2,8 @@
 
 #include <sys/ioctl.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "client/output/color.h"
 #include "client/output/event_line.h"
@@ -48,8 +50,14 @@ class PlainView : public WatchView {
 
   void OnEvent(const v1::JobEvent& event) override {
     progress_.Observe(event);
-    if (!IsDue(event)) return;
-    out_ << EventLine(event) << std::endl;
+    if (event.has_rewound()) held_step_.reset();
+    if (event.has_state_change() && event.state_change().to() >= v1::Job::SUCCEEDED) PrintHeldStep();
+    if (IsDue(event)) {
+      out_ << EventLine(event) << std::endl;
+      if (event.has_step()) held_step_.reset();
+    } else if (event.has_step()) {
+      held_step_ = event;
+    }
   }
   void OnLost(const absl::Status& status) override { *options_.err << LostText(status) << std::endl; }
   void OnResumed() override { *options_.err << "reconnected" << std::endl; }
@@ -68,10 +76,18 @@ class PlainView : public WatchView {
     return true;
   }
 
+  // That a job ends ahead of its length is known when it does.
+  void PrintHeldStep() {
+    if (held_step_) out_ << EventLine(*held_step_) << std::endl;
+    held_step_.reset();
+  }
+
   WatchViewOptions options_;
   std::ostream& out_;
   Progress progress_;
   absl::Time last_step_line_ = absl::InfinitePast();
+  // The newest step report, where it was not shown.
+  std::optional<v1::JobEvent> held_step_;
 };
 
 class TerminalView : public WatchView {

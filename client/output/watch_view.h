@@ -41,7 +41,8 @@ struct WatchViewOptions {
 };
 
 // On a terminal, one live progress line under scrolling notable events. Elsewhere plain lines, of steps about one a
-// second of the job's time. In the machine-readable formats each event and nothing else.
+// second of the job's time, and the last before the job ends. In the machine-readable formats each event and nothing
+// else.
 std::unique_ptr<WatchView> MakeWatchView(const WatchViewOptions& options, std::ostream* out);
 
 // Columns of the terminal behind `file`; 80 when it is none.

@@ -1,8 +1,12 @@
 """Which checkpoints are kept, the best among them; copies in a mirror; a damaged one is named and the one before used."""
 
 import hashlib
+import io
+import json
 import os
+import re
 import shutil
+import tarfile
 import urllib.request
 
 import grpc
@@ -52,6 +56,14 @@ class CheckpointsTest(DaemonTest):
         self.assertEqual(set(os.listdir(os.path.join(ampd.state_dir, "checkpoints", job_id))), kept)
         listed = ampd.api().ListCheckpoints(training_service_pb2.ListCheckpointsRequest(job_id=job_id)).checkpoints
         self.assertEqual({c.step: c.best for c in listed}, {step: step == best for step in {*sorted(checkpoints)[-2:], best}})
+        self.assertEqual([c.best_metric for c in listed if c.HasField("best_metric")], [metrics[best]], "to the last digit")
+        shown = ampd.ctl("checkpoints", job_id).stdout
+        self.assertRegex(shown, f"step-{best:09d} .*whole, the best: {metric} {re.escape(f'{metrics[best]:.4g}')}\n")
+        self.assertEqual(shown.count("the best"), 1, shown)
+        as_json = json.loads(ampd.ctl("checkpoints", job_id, "-o", "json").stdout)["checkpoints"]
+        self.assertEqual([c["best_metric"] for c in as_json if "best_metric" in c], [metrics[best]])
+        with urllib.request.urlopen(f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/best", timeout=30) as answer:
+            self.assertEqual(json.load(answer)["name"], f"step-{best:09d}")
         return best
 
     def test_the_best_is_kept_through_a_lost_worker(self):
@@ -86,6 +98,8 @@ class CheckpointsTest(DaemonTest):
         for verb in ("why", "watch"):
             told = ampd.ctl(verb, job_id)
             self.assertIn(reason, told.stdout + told.stderr, verb)
+        # The last report is shown, though it is not of the last of 3200 steps.
+        self.assertIn("step 300/3200", told.stdout)
 
     def test_a_metric_that_the_model_has_not(self):
         ampd = self.daemon()
@@ -163,11 +177,43 @@ class CheckpointsTest(DaemonTest):
         self.assertRegex(ampd.ctl("checkpoints", job_id).stdout, f"{new} .*damaged: its folder is gone; the mirror has a copy")
         shutil.rmtree(folder)
         self.assertEqual(download("all-gone", "--checkpoint", old)[1], of(old))
+        # No list has it.
+        with urllib.request.urlopen(f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/{old}?format=tar", timeout=30) as answer:
+            self.assertEqual(answer.headers["Ampd-From-Mirror"], "true")
+            archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
+        self.assertEqual({os.path.basename(member.name): hashlib.sha256(archive.extractfile(member).read()).hexdigest()
+                          for member in archive}, of(old))
         # The copy is compared too.
         with open(os.path.join(mirror, job_id, new, "optimizer.safetensors"), "r+b") as file:
             file.write(b"x")
         self.assertEqual(download("second")[1], of(old))
         self.assertIn("no checkpoint", ampd.ctl("download", job_id, os.path.join(self.folder, "none"), "--checkpoint", new).stderr)
+
+    def test_what_a_killed_worker_left_half_written_goes_with_its_job(self):
+        mirror = os.path.join(self.folder, "mirror")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.submit(glyphs_job(steps=100000, every_steps=50)).id
+        ampd.wait_for_step(job_id, 60)
+        left = [os.path.join(ampd.state_dir, "checkpoints", job_id, ".writing-step-000000007"),
+                os.path.join(mirror, job_id, ".copying-step-000000007")]
+
+        def leave():
+            for folder in left:
+                os.makedirs(folder)
+                with open(os.path.join(folder, "model.safetensors"), "w") as file:
+                    file.write("half of it")
+
+        def is_gone():
+            return not any(os.path.exists(folder) for folder in left)
+
+        leave()
+        self.assertEqual(ampd.ctl("cancel", job_id, "--now").returncode, 0)
+        eventually(is_gone, "the end of what was half-written")
+        # By one that died while no daemon ran.
+        self.assertEqual(ampd.terminate(), 0)
+        leave()
+        ampd.start()
+        eventually(is_gone, "the end of what was half-written")
 
     def test_one_is_kept_where_one_is_asked_for(self):
         mirror = os.path.join(self.folder, "mirror")

@@ -60,6 +60,40 @@ TEST_F(WatchViewTest, PlainLinesShowAboutOneStepReportASecond) {
   EXPECT_EQ(err_.str(), "connection lost: gone; reconnecting\nreconnected\n");
 }
 
+TEST_F(WatchViewTest, PlainLinesShowTheLastStepReportOfAJobThatEndsAheadOfItsLength) {
+  const auto view = Make(Format::kTable, false);
+  view->OnEvent(Event(Step(1, 1, "01.0")));
+  view->OnEvent(Event(Step(2, 2, "01.3")));
+  view->OnEvent(Event(Step(3, 3, "01.5")));
+  view->OnEvent(
+      Event("{sequence: 4, time: '2026-01-31T12:00:01.8Z', checkpoint: {checkpoint: step-3, size_bytes: 5}}"));
+  view->OnEvent(
+      Event("{sequence: 5, time: '2026-01-31T12:00:02Z', state_change: {to: SUCCEEDED, reason: 'stopped early'}}"));
+  EXPECT_EQ(out_.str(),
+            "12:00:01  step 1/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n"
+            "12:00:01  checkpoint step-3  5 B\n"
+            "12:00:01  step 3/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n");
+}
+
+TEST_F(WatchViewTest, PlainLinesRepeatNoStepReportAtTheEndNorOneThatWasTakenBack) {
+  const std::string end = "{sequence: 9, time: '2026-01-31T12:00:09Z', state_change: {to: CANCELLED}}";
+  const auto shown = Make(Format::kTable, false);
+  shown->OnEvent(Event(Step(1, 1, "01.0")));
+  shown->OnEvent(Event(Step(2, 2, "01.5")));
+  shown->OnEvent(Event(Step(3, 3, "02.5")));
+  shown->OnEvent(Event(end));
+  const auto rewound = Make(Format::kTable, false);
+  rewound->OnEvent(Event(Step(1, 4, "03.0")));
+  rewound->OnEvent(Event(Step(2, 5, "03.5")));
+  rewound->OnEvent(Event("{sequence: 3, time: '2026-01-31T12:00:04Z', rewound: {to_step: 4}}"));
+  rewound->OnEvent(Event(end));
+  EXPECT_EQ(out_.str(),
+            "12:00:01  step 1/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n"
+            "12:00:02  step 3/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n"
+            "12:00:03  step 4/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n"
+            "12:00:04  rewound to step 4\n");
+}
+
 TEST_F(WatchViewTest, JsonLinesAreEveryEventAndNothingElse) {
   Feed(Make(Format::kJsonl, true).get());
   std::istringstream lines(out_.str());
