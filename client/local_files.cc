@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -76,6 +77,16 @@ absl::StatusOr<std::string> Upload(Connection* connection, const std::string& pa
 
 bool IsOfTheFile(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
 
+// Of JOB or JOB@CHECKPOINT; nullopt where a part is missing.
+std::optional<v1::WeightSource> ParseJobSource(const std::string& source) {
+  const size_t at = source.find('@');
+  v1::WeightSource job;
+  job.set_job_id(source.substr(0, at));
+  if (at != std::string::npos) job.set_checkpoint(source.substr(at + 1));
+  if (job.job_id().empty() || (at != std::string::npos && job.checkpoint().empty())) return std::nullopt;
+  return job;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> LocalFileOf(const std::string& path, const std::string& folder) {
@@ -135,16 +146,22 @@ absl::StatusOr<v1::WeightSource> ParseResumeFrom(const std::string& source) {
                                             " on this machine; one beneath the server's data roots is named by --set "
                                             "start_from.path=PATH"));
   }
-  const size_t at = source.find('@');
-  const std::string job = source.substr(0, at);
-  const std::string checkpoint = at == std::string::npos ? "" : source.substr(at + 1);
-  if (job.empty() || (at != std::string::npos && checkpoint.empty())) {
+  std::optional<v1::WeightSource> job = ParseJobSource(source);
+  if (job.has_value()) return *std::move(job);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--resume-from: expected FILE.safetensors, JOB or JOB@CHECKPOINT, got ", Quoted(source)));
+}
+
+absl::StatusOr<v1::WeightSource> ParseContinueFrom(const std::string& source) {
+  std::optional<v1::WeightSource> job;
+  // A file has no training; an id has no such bytes.
+  if (!NamesUpload(source) && source.find_first_of("./") == std::string::npos) job = ParseJobSource(source);
+  if (!job.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--resume-from: expected FILE.safetensors, JOB or JOB@CHECKPOINT, got ", Quoted(source)));
+        absl::StrCat("--continue-from: expected JOB or JOB@CHECKPOINT, got ", Quoted(source)));
   }
-  weights.set_job_id(job);
-  weights.set_checkpoint(checkpoint);
-  return weights;
+  job->set_continue_training(true);
+  return *std::move(job);
 }
 
 }  // namespace ampd::client

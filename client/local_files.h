@@ -40,6 +40,10 @@ absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Inter
 // relative to the current folder is this machine's, an upload, or JOB or JOB@CHECKPOINT.
 absl::StatusOr<v1::WeightSource> ParseResumeFrom(const std::string& source);
 
+// What `--continue-from SOURCE` means: the training of JOB, where its newest checkpoint, or that of JOB@CHECKPOINT,
+// stands. INVALID_ARGUMENT for anything else.
+absl::StatusOr<v1::WeightSource> ParseContinueFrom(const std::string& source);
+
 }  // namespace ampd::client
 
 #endif  // AMPD_CLIENT_LOCAL_FILES_H_

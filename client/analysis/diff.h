@@ -8,18 +8,12 @@
 
 #include "ampd/v1/job.pb.h"
 #include "client/analysis/events.h"
+#include "proto/spec/differences.h"
 
 namespace ampd::client {
 
-// A field of the resolved specs that differs: "precision.mode", and the two values as the job file would say them; "-"
-// where one has none.
-struct FieldDifference {
-  std::string field;
-  std::string a, b;
-};
-
-// In the order of the proto; labels count, the name of the job, which is for people alone, does not. At most 200; the
-// rest is one entry "...".
+// Of the resolved specs; labels count, the name of the job, which is for people alone, does not. At most 200; the rest
+// is one entry "...".
 std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b);
 
 struct JobAndEvents {

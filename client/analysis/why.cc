@@ -404,7 +404,14 @@ std::vector<std::string> ToTry(const Failure& failure, const WhyInput& input) {
           "the worker's log lies in the state directory, jobs/JOB; with little memory the kernel may have ended it"};
     case Failure::LIMIT:
       if (absl::StrContains(failure.message(), "limits.max_skip_ratio")) return AgainstDivergence(input);
-      return {"raise the limit that the message names (limits), or make the job cheaper: ampctl plan FILE"};
+      advice = {"raise the limit that the message names (limits), or make the job cheaper: ampctl plan FILE"};
+      if (!input.job.summary().checkpoint().empty()) {
+        advice.push_back(
+            absl::StrCat("with a higher limit a new job may go on where it stood: ampctl submit FILE "
+                         "--continue-from ",
+                         input.job.id()));
+      }
+      return advice;
     case Failure::DISK_FULL:
       return {"make room in the daemon's state directory"};
     default:

@@ -27,6 +27,7 @@ struct SubmitOptions {
   bool dry_run = false;
   std::string request_id;
   std::string resume_from;
+  std::string continue_from;
   std::optional<std::string> name;
   std::optional<int> gpus;
   // KEY=VALUE.
@@ -75,10 +76,23 @@ void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const Comm
   }
 }
 
-// In place of the file's, of which one word is kept: it is about the model, whatever the weights.
-void TakeSource(v1::WeightSource source, v1::WeightSource* start) {
-  source.set_allow_missing(start->allow_missing());
-  *start = std::move(source);
+// What --resume-from or --continue-from names, in place of what the file does.
+absl::Status TakeSource(const SubmitOptions& options, JobFile* file, v1::JobSpec* spec) {
+  if (!options.resume_from.empty()) {
+    absl::StatusOr<v1::WeightSource> source = ParseResumeFrom(options.resume_from);
+    if (!source.ok()) return source.status();
+    // It is about the model, whatever the weights.
+    source->set_allow_missing(spec->start_from().allow_missing());
+    *spec->mutable_start_from() = *std::move(source);
+    file->NoteOption(absl::StrCat("--resume-from ", options.resume_from), "start_from");
+  }
+  if (!options.continue_from.empty()) {
+    absl::StatusOr<v1::WeightSource> source = ParseContinueFrom(options.continue_from);
+    if (!source.ok()) return source.status();
+    *spec->mutable_start_from() = *std::move(source);
+    file->NoteOption(absl::StrCat("--continue-from ", options.continue_from), "start_from");
+  }
+  return absl::OkStatus();
 }
 
 int PrintValid(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
@@ -135,14 +149,9 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   if (const absl::Status status = AddLabels(options.labels, &*file, request.mutable_spec()); !status.ok()) {
     return Fail(context, status);
   }
-  if (!options.resume_from.empty()) {
-    absl::StatusOr<v1::WeightSource> source = ParseResumeFrom(options.resume_from);
-    if (!source.ok()) {
-      *context.err << source.status().message() << std::endl;
-      return kExitUsage;
-    }
-    TakeSource(*std::move(source), request.mutable_spec()->mutable_start_from());
-    file->NoteOption(absl::StrCat("--resume-from ", options.resume_from), "start_from");
+  if (const absl::Status status = TakeSource(options, &*file, request.mutable_spec()); !status.ok()) {
+    *context.err << status.message() << std::endl;
+    return kExitUsage;
   }
   const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt,
                                              options.quiet ? nullptr : context.err, request.mutable_spec());
@@ -187,6 +196,14 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
           "id or a prefix; its newest checkpoint), JOB@CHECKPOINT or JOB@best. The optimizer, the loss scale and the "
           "steps begin anew; start_from.allow_missing stays as it is")
       ->type_name("FILE|JOB");
+  verb->add_option(
+          "--continue-from", options->continue_from,
+          "Go on with the training of JOB (an id or a prefix) where its newest checkpoint, or that of JOB@CHECKPOINT "
+          "or "
+          "JOB@best, stands, with its optimizer, loss scale and steps, which count in the length that the file gives; "
+          "in place of start_from")
+      ->excludes("--resume-from")
+      ->type_name("JOB");
   verb->add_flag("--dry-run", options->dry_run,
                  "Validate and plan the job, and submit nothing; local files are sent all the same");
   verb->add_option("--request-id", options->request_id,
@@ -196,7 +213,8 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
                "\nExample:\n  ampctl submit job.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
                "  ampctl submit job.yaml --name wide --gpus 2 --label team=vision\n"
                "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run\n"
-               "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500");
+               "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500\n"
+               "  ampctl submit job.yaml --set train.epochs=20 --continue-from 01hq3v7m");
   verb->callback([options, context] { context->exit_code = RunSubmit(*options, *context); });
 }
 

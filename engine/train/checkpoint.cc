@@ -143,7 +143,30 @@ absl::StatusOr<Manifest> ReadManifestOf(const std::string& folder) {
   return ParseManifest(text);
 }
 
+// `spec_hash` null: of any spec.
+absl::StatusOr<LoadedCheckpoint> LoadFolder(const std::string& folder, const std::string& name,
+                                            const std::string* spec_hash) {
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  AMPD_ASSIGN_OR_RETURN(TrainState state, spec_hash == nullptr ? ReadAnyState(folder, manifest)
+                                                               : ReadState(folder, manifest, *spec_hash));
+  if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
+  AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
+  AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, ReadTensors(folder, kOptimizer, manifest));
+  absl::optional<Safetensors> ema;
+  if (manifest.count(kEma) > 0) {
+    AMPD_ASSIGN_OR_RETURN(ema, ReadTensors(folder, kEma, manifest));
+  }
+  int64_t bytes = static_cast<int64_t>(text.size());
+  for (const auto& [file, line] : manifest) bytes += line.bytes;
+  return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
+}
+
 }  // namespace
+
+absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& folder, const std::string& name) {
+  return LoadFolder(folder, name, nullptr);
+}
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const size_t last = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\n');
@@ -322,20 +345,7 @@ absl::Status CheckpointStore::Remove(const std::string& name) const {
 }
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, const std::string& spec_hash) const {
-  const std::string folder = Path(name);
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
-  AMPD_ASSIGN_OR_RETURN(TrainState state, ReadState(folder, manifest, spec_hash));
-  if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
-  AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
-  AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, ReadTensors(folder, kOptimizer, manifest));
-  absl::optional<Safetensors> ema;
-  if (manifest.count(kEma) > 0) {
-    AMPD_ASSIGN_OR_RETURN(ema, ReadTensors(folder, kEma, manifest));
-  }
-  int64_t bytes = static_cast<int64_t>(text.size());
-  for (const auto& [file, line] : manifest) bytes += line.bytes;
-  return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
+  return LoadFolder(Path(name), name, &spec_hash);
 }
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, const std::string& spec_hash,

@@ -54,6 +54,11 @@ struct LoadedCheckpoint {
   bool from_mirror = false;
 };
 
+// The checkpoint called `name` in `folder`, which is its own, wherever that lies, and of whatever spec: its state tells
+// of which. Changes nothing there. DATA_LOSS naming what is damaged or missing, UNAVAILABLE naming what cannot be read;
+// FAILED_PRECONDITION, marked INVALID_SPEC, for one written in another format.
+absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& folder, const std::string& name);
+
 // Not thread-safe; one store owns its folder.
 class CheckpointStore {
  public:

@@ -5,6 +5,7 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/benchmark.h"
+#include "engine/train/continuation.h"
 #include "engine/train/data_checks.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/gradient_diagnostics.h"
@@ -185,11 +186,23 @@ void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, co
   *response->mutable_report() = *std::move(report);
 }
 
+absl::Status FitsStart(const ResolvedJobSpec& spec, const StartSources& sources, const PlannedModel& planned,
+                       int64_t samples) {
+  const v1::WeightSource& source = spec.proto().start_from();
+  AMPD_ASSIGN_OR_RETURN(const StartWeights weights, StartWeights::Open(source, sources));
+  // That it is another training says more than names that do not fit.
+  if (source.continue_training()) {
+    const v1::TrainSpec& train = spec.proto().train();
+    const int64_t steps = train.has_steps() ? train.steps() : train.epochs() * (samples / train.batch_size());
+    AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, steps));
+  }
+  return weights.Check(planned.layout).status();
+}
+
 // A file beneath a data root may be put in place after the submit, as data may.
-void CheckStart(const v1::WeightSource& source, const StartSources& sources, const PlannedModel& planned,
+void CheckStart(const ResolvedJobSpec& spec, const StartSources& sources, const PlannedModel& planned, int64_t samples,
                 v1::PlanResponse* response) {
-  const absl::StatusOr<StartWeights> weights = StartWeights::Open(source, sources);
-  const absl::Status status = weights.ok() ? weights->Check(planned.layout).status() : weights.status();
+  const absl::Status status = FitsStart(spec, sources, planned, samples);
   if (status.ok()) return;
   if (IsSpecError(status)) return AddErrors(status, "start_from", response);
   response->set_data_error(std::string(Annotate(status, "start_from").message()));
@@ -234,7 +247,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);
   if (eval.has_value()) CheckMetrics(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
-    CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
+    CheckStart(spec, {data_roots, upload_dir, start_checkpoint_dir}, **planned, train->size, &response);
   }
   FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());
   CountOtherModes(spec, *sample, response.mutable_plan());

@@ -311,7 +311,7 @@ std::string SpecHash(const ResolvedJobSpec& spec) {
 
 std::string HashedSpec(const ResolvedJobSpec& spec) { return ToJson(HashedParts(spec), JsonStyle::kCompact); }
 
-absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json) {
+absl::StatusOr<ResolvedJobSpec> ReadHashedSpec(const std::string& json) {
   v1::JobSpec parts;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &parts);
   if (!parsed.ok()) {
@@ -319,7 +319,11 @@ absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json) {
   }
   // Builds before wrote them too.
   ClearOnlookers(&parts);
-  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(parts)));
+  return ResolveJobSpec(std::move(parts));
+}
+
+absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json) {
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ReadHashedSpec(json));
   return SpecHash(resolved);
 }
 

@@ -38,11 +38,18 @@ std::string OptimizerField(const ResolvedJobSpec& spec, int phase);
 // added: a checkpoint is compared by HashOfHashedSpec().
 std::string SpecHash(const ResolvedJobSpec& spec);
 
-// What SpecHash() is of, as JSON; for checkpoints.
+// What SpecHash() is of.
+v1::JobSpec HashedParts(const ResolvedJobSpec& spec);
+
+// HashedParts() as JSON; for checkpoints.
 std::string HashedSpec(const ResolvedJobSpec& spec);
 
-// SpecHash() of the spec that an earlier build's HashedSpec() tells of, with today's defaults for the fields that it
-// did not know. INVALID_ARGUMENT when this build does not know a field or accept the spec.
+// The spec that HashedSpec() of this build or an earlier one tells of, with today's defaults for the fields that it did
+// not know and for what HashedParts() leaves out. INVALID_ARGUMENT when this build does not know a field or accept the
+// spec.
+absl::StatusOr<ResolvedJobSpec> ReadHashedSpec(const std::string& json);
+
+// SpecHash() of that. Errors as ReadHashedSpec().
 absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json);
 
 }  // namespace ampd::train

@@ -11,6 +11,7 @@
 #include "engine/models/imported_notes.h"
 #include "engine/train/auto_mode.h"
 #include "engine/train/benchmark.h"
+#include "engine/train/continuation.h"
 #include "engine/train/finite_tensors.h"
 #include "engine/train/onnx_file.h"
 #include "engine/train/spec_configs.h"
@@ -126,6 +127,9 @@ std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
 }
 
 absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
+  if (!checkpoint.has_value() && job().start_from().continue_training()) {
+    AMPD_ASSIGN_OR_RETURN(checkpoint, LoadContinued(options_.start_checkpoint_dir, spec_, total_steps_));
+  }
   std::vector<bool> fell_back;
   if (checkpoint.has_value()) {
     AMPD_RETURN_IF_ERROR(CheckOnnxFile(spec_, checkpoint->state.onnx_sha256));
@@ -232,7 +236,7 @@ absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
                                 checkpoint.name));
   if (plan_->keeps_average) {
     if (!checkpoint.ema.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": no ema.safetensors"));
+      return DoesNotFit(absl::StrCat(checkpoint.name, ": no ema.safetensors"));
     }
     AMPD_RETURN_IF_ERROR(Annotate(LoadAverage(*checkpoint.ema, &model_->memory, &model_->average), checkpoint.name));
   }
@@ -240,14 +244,13 @@ absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   // A later best one took its place, and is behind the training again, or damaged.
   if (state_.best && !checkpoints_->Has(state_.best->step)) state_.best.reset();
   if (state_.phases.size() != plan_->phases.size() || state_.step > total_steps_) {
-    return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases of ",
-                                                      plan_->phases.size(), ", step ", state_.step, " of ",
-                                                      total_steps_));
+    return DoesNotFit(absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases of ", plan_->phases.size(),
+                                   ", step ", state_.step, " of ", total_steps_));
   }
   for (size_t i = 0; i < state_.phases.size(); ++i) {
     if (state_.phases[i].name == plan_->phases[i].name) continue;
-    return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": phase ", i, " is ", state_.phases[i].name,
-                                                      ", the job's is ", plan_->phases[i].name));
+    return DoesNotFit(absl::StrCat(checkpoint.name, ": phase ", i, " is ", state_.phases[i].name, ", the job's is ",
+                                   plan_->phases[i].name));
   }
   return absl::OkStatus();
 }
@@ -285,8 +288,7 @@ absl::Status TrainerImpl::Announce() {
   }
   if (saved_step_ < 0 && job().has_start_from()) {
     for (const std::string& note : start_notes_) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, note));
-    AMPD_RETURN_IF_ERROR(
-        reporter_->Log(v1::LogLine::INFO, absl::StrCat("starts from ", StartName(job().start_from()))));
+    AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, StartText()));
   }
   if (captured_ != nullptr) {
     const absl::Status& samples = captured_->samples();
@@ -310,6 +312,23 @@ absl::Status TrainerImpl::Announce() {
   AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
   // The daemon knows it before what follows from it.
   return was_left_ && !AtEnd() ? EmitCheckpoint(std::nullopt) : absl::OkStatus();
+}
+
+std::string TrainerImpl::StartText() const {
+  const std::string source = StartName(job().start_from());
+  if (!job().start_from().continue_training()) return absl::StrCat("starts from ", source);
+  std::string text =
+      absl::StrCat("continues the training of ", source, ": ", state_.step, " of ", total_steps_, " steps are done");
+  for (size_t i = 0; i < state_.phases.size(); ++i) {
+    const PhaseState& phase = state_.phases[i];
+    absl::StrAppend(&text, i == 0 ? "; " : ", ",
+                    state_.phases.size() > 1 ? absl::StrCat("phase ", phase.name, " ") : "",
+                    "goes on at learning rate ", runners_[i]->LearningRate(phase.scaler.steps_applied),
+                    phase.scaler.fell_back ? ", in BF16 since it fell back" : "");
+    if (runners_[i]->loss_scale().kind == optim::LossScaleKind::kNone) continue;
+    absl::StrAppend(&text, " and loss scale ", phase.scaler.scale);
+  }
+  return text;
 }
 
 absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {

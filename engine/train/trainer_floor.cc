@@ -8,6 +8,7 @@
 #include "engine/core/status.h"
 #include "engine/train/failure.h"
 #include "engine/train/spec_configs.h"
+#include "engine/train/start_weights.h"
 #include "engine/train/trainer_impl.h"
 
 namespace ampd::train {
@@ -94,7 +95,9 @@ absl::Status TrainerImpl::RollBack(const PhaseResult& result) {
   const std::vector<PhaseState> before = state_.phases;
   std::string reason = AtTheFloor(result.step, state_.step);
   AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> checkpoint, LoadGoodCheckpoint());
-  const std::string where = checkpoint.has_value() ? absl::StrCat("checkpoint ", checkpoint->name) : "initial weights";
+  const std::string where = checkpoint.has_value()                   ? absl::StrCat("checkpoint ", checkpoint->name)
+                            : job().start_from().continue_training() ? StartName(job().start_from())
+                                                                     : "initial weights";
   AMPD_RETURN_IF_ERROR(Annotate(StartFrom(std::move(checkpoint)), "rollback"));
   // Those of the other phases stay counted.
   for (size_t i = 0; i < before.size(); ++i) state_.phases[i].scaler.rollbacks = before[i].scaler.rollbacks;

@@ -63,6 +63,7 @@ class TrainerImpl : public Trainer {
   absl::Status DropHeldCheckpoint() override;
   absl::Status LeaveCheckpoint() override;
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
+  int64_t evaluated_samples() const override { return evaluated_samples_.load(std::memory_order_relaxed); }
 
  private:
   const v1::JobSpec& job() const { return spec_.proto(); }
@@ -77,13 +78,15 @@ class TrainerImpl : public Trainer {
   // Phases as the reporter starts with them.
   std::vector<PhaseStart> PhaseStarts() const;
   // Makes model and runners for the modes that `checkpoint` was in and takes over what it holds; nullopt: the initial
-  // weights.
+  // weights, or what start_from.continue_training has the job begin with.
   absl::Status StartFrom(absl::optional<LoadedCheckpoint> checkpoint);
   // Plan, memory and runners, with the phases in BF16 that fell back. Whatever was there is gone.
   absl::Status OpenModel(const std::vector<bool>& fell_back);
   absl::Status OpenReplicas(const std::vector<bool>& fell_back);
   absl::Status TakeOver(LoadedCheckpoint checkpoint);
   absl::Status Announce();
+  // Which weights, or training, of elsewhere it starts from, in words.
+  std::string StartText() const;
   // Where it resumes, in words; `rewound` where that is behind what was reported.
   absl::Status AnnounceStart(const std::string& resumed);
   absl::StatusOr<Outcome> Loop();
@@ -198,6 +201,7 @@ class TrainerImpl : public Trainer {
   std::vector<std::string> data_notes_;
 
   std::atomic<int64_t> step_{0};
+  std::atomic<int64_t> evaluated_samples_{0};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<bool> stop_requested_{false};
   AskedProfile asked_profile_;

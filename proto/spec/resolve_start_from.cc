@@ -50,6 +50,20 @@ void CheckCheckpoint(const v1::WeightSource& source, Violations* violations) {
   }
 }
 
+void CheckContinuing(const v1::JobSpec& spec, Violations* violations) {
+  const char* const field = "start_from.continue_training";
+  if (spec.start_from().source_case() == v1::WeightSource::kPath) {
+    violations->Add(field, "goes with job_id: a file of weights is no training to go on with");
+  }
+  if (spec.start_from().allow_missing()) {
+    violations->Add(field, "is not given with allow_missing: all of a training is taken, or none of it");
+  }
+  if (spec.has_bench()) violations->Add(field, "is not given with bench, which measures short runs of its own");
+  if (spec.precision().mode() == v1::PrecisionSpec::AUTO) {
+    violations->Add(field, "needs precision.mode to name the mode of that training, is AUTO");
+  }
+}
+
 }  // namespace
 
 void ResolveStartFrom(const v1::JobSpec& spec, Violations* violations) {
@@ -69,6 +83,7 @@ void ResolveStartFrom(const v1::JobSpec& spec, Violations* violations) {
       break;
   }
   CheckCheckpoint(source, violations);
+  if (source.continue_training()) CheckContinuing(spec, violations);
 }
 
 }  // namespace ampd

@@ -15,14 +15,15 @@ absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
   }
   const v1::LimitSpec& limits = job.spec().limits();
   if (limits.has_max_run_seconds() && run_time >= absl::Seconds(limits.max_run_seconds())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id(), " ran for ", absl::FormatDuration(run_time), " of limits.max_run_seconds: ",
-        limits.max_run_seconds(), "; a new job may start from its checkpoint (start_from.job_id) with another limit"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " ran for ", absl::FormatDuration(run_time),
+                     " of limits.max_run_seconds: ", limits.max_run_seconds(),
+                     "; a new job with another limit may continue its training (start_from.continue_training)"));
   }
   if (limits.has_max_cost_usd() && job.cost_usd() >= limits.max_cost_usd()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.id(), " cost ", job.cost_usd(), " of limits.max_cost_usd: ", limits.max_cost_usd(),
-                     "; a new job may start from its checkpoint (start_from.job_id) with another limit"));
+                     "; a new job with another limit may continue its training (start_from.continue_training)"));
   }
   return absl::OkStatus();
 }

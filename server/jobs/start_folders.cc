@@ -14,6 +14,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "engine/core/status.h"
 #include "proto/spec/names.h"
 #include "server/files/checkpoint_name.h"
@@ -26,17 +28,22 @@ namespace {
 namespace fs = std::filesystem;
 
 // MANIFEST last: what it is missing from is no checkpoint.
-constexpr const char* kFiles[] = {"model.safetensors", "MANIFEST"};
+constexpr const char* kWeights[] = {"model.safetensors", "MANIFEST"};
+constexpr const char* kAll[] = {"model.safetensors", "optimizer.safetensors", "state.json", "ema.safetensors",
+                                "MANIFEST"};
+// Not every training keeps a running average. Where MANIFEST lists it, whoever compares the files misses it.
+constexpr absl::string_view kOptional = "ema.safetensors";
 constexpr char kNew[] = ".new-";
 constexpr char kOld[] = ".old-";
 // Of one job that are not removed yet.
 constexpr int kMostOld = 100;
 
-// The files of the folder that was opened, whatever has its name by now.
-absl::Status LinkFiles(int directory, const std::string& target) {
-  for (const char* name : kFiles) {
+// `names` of the folder that was opened, whatever has its name by now.
+absl::Status LinkFiles(int directory, absl::Span<const char* const> names, const std::string& target) {
+  for (const char* name : names) {
     // A worker made them: one that is no file could keep whoever opens it waiting for ever.
     const UniqueFd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!file.valid() && errno == ENOENT && name == kOptional) continue;
     if (!file.valid()) return FileError(name, errno);
     struct stat info {};
     if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -66,8 +73,8 @@ absl::Status HeldWeights::GiveTo(const std::string& job_id) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::string& directory,
-                                                                const std::string& name) const {
+absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::string& directory, const std::string& name,
+                                                                HeldFiles files) const {
   if (!IsCheckpointName(name)) return absl::NotFoundError(absl::StrCat("no checkpoint is called ", Quoted(name)));
   const std::string source = absl::StrCat(directory, "/", name);
   const UniqueFd from(open(source.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -77,7 +84,10 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::strin
   if (mkdtemp(folder.data()) == nullptr) return FileError(folder, errno);
   std::shared_ptr<HeldWeights> held(new HeldWeights(remover_, root_, folder, name));
   if (mkdir(held->checkpoint_dir().c_str(), 0700) != 0) return FileError(held->checkpoint_dir(), errno);
-  AMPD_RETURN_IF_ERROR(Annotate(LinkFiles(from.get(), held->checkpoint_dir()), absl::StrCat("checkpoint ", name)));
+  const auto names =
+      files == HeldFiles::kAll ? absl::Span<const char* const>(kAll) : absl::Span<const char* const>(kWeights);
+  AMPD_RETURN_IF_ERROR(
+      Annotate(LinkFiles(from.get(), names, held->checkpoint_dir()), absl::StrCat("checkpoint ", name)));
   AMPD_RETURN_IF_ERROR(workers_.LetRead(folder));
   AMPD_RETURN_IF_ERROR(SyncFolder(held->checkpoint_dir()));
   AMPD_RETURN_IF_ERROR(SyncFolder(folder));

@@ -1,5 +1,6 @@
-// Weights that jobs start from, held for them until they end: root/JOB/CHECKPOINT has links to model.safetensors and
-// MANIFEST of another job's checkpoint, which that job's own retention may delete meanwhile.
+// Weights and trainings that jobs start from, held for them until they end: root/JOB/CHECKPOINT has links to files of
+// another job's checkpoint, which that job's own retention may delete meanwhile: to model.safetensors and MANIFEST, or
+// to all.
 #ifndef AMPD_SERVER_JOBS_START_FOLDERS_H_
 #define AMPD_SERVER_JOBS_START_FOLDERS_H_
 
@@ -14,6 +15,9 @@
 #include "server/files/folder_remover.h"
 
 namespace ampd {
+
+// What of a checkpoint is held.
+enum class HeldFiles { kWeights, kAll };
 
 // What is held for a job that is being submitted; let go of with this object unless it was given to the job.
 class HeldWeights {
@@ -54,10 +58,12 @@ class StartFolders {
   explicit StartFolders(std::string root, FileSharing workers = {})
       : root_(std::move(root)), workers_(workers), remover_(std::make_shared<FolderRemover>()) {}
 
-  // Holds the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked, but cannot
-  // change any more. NOT_FOUND when there is none of the name, or it lacks either file; DATA_LOSS where one is no
-  // regular file; RESOURCE_EXHAUSTED when there is no room; else the file system's error with the path.
-  absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const std::string& directory, const std::string& name) const;
+  // Holds `files` of the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked,
+  // but cannot change any more. NOT_FOUND when there is none of the name, or it lacks a file that every checkpoint has;
+  // DATA_LOSS where one is no regular file; RESOURCE_EXHAUSTED when there is no room; else the file system's error with
+  // the path.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const std::string& directory, const std::string& name,
+                                                    HeldFiles files = HeldFiles::kWeights) const;
 
   // The folder of the checkpoint that was given to the job.
   std::string PathOf(const std::string& job_id, const std::string& checkpoint) const;

@@ -137,6 +137,12 @@ v1::JobSpec PlannedPart(const v1::JobSpec& spec) {
   if (!best.empty()) part.mutable_checkpoint()->set_keep_best(best);
   const std::string& stopping = spec.train().early_stopping().metric();
   if (!stopping.empty()) part.mutable_train()->mutable_early_stopping()->set_metric(stopping);
+  if (spec.start_from().continue_training()) {
+    // They must be that training's, and go beyond it.
+    part.set_seed(spec.seed());
+    if (spec.train().has_epochs()) part.mutable_train()->set_epochs(spec.train().epochs());
+    if (spec.train().has_steps()) part.mutable_train()->set_steps(spec.train().steps());
+  }
   return part;
 }
 

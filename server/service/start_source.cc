@@ -16,6 +16,8 @@ namespace ampd {
 namespace {
 
 constexpr char kWeights[] = "model.safetensors";
+// OpenCheckpointFiles() of all there are.
+constexpr char kEveryFile[] = "";
 
 struct NamedUpload {
   std::string field;
@@ -35,11 +37,12 @@ std::vector<NamedUpload> NamedUploads(const v1::JobSpec& spec) {
 }
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldWhole(const std::string& directory, const std::string& name,
-                                                       const StartFolders& starts,
+                                                       HeldFiles files, const StartFolders& starts,
                                                        const std::function<bool()>& is_left) {
-  AMPD_ASSIGN_OR_RETURN(std::shared_ptr<HeldWeights> held, starts.Hold(directory, name));
+  AMPD_ASSIGN_OR_RETURN(std::shared_ptr<HeldWeights> held, starts.Hold(directory, name, files));
   // What is held, not what it was linked from: that may be another by now.
-  const absl::Status whole = OpenCheckpointFiles(held->folder(), name, kWeights, {.is_left = is_left}).status();
+  const char* const compared = files == HeldFiles::kAll ? kEveryFile : kWeights;
+  const absl::Status whole = OpenCheckpointFiles(held->folder(), name, compared, {.is_left = is_left}).status();
   if (!whole.ok()) return Annotate(whole, absl::StrCat("checkpoint ", name));
   return held;
 }
@@ -50,11 +53,11 @@ bool IsOfTheCheckpoint(const absl::Status& status) {
 }
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldEither(const CheckpointFolders& folders, const std::string& name,
-                                                        const StartFolders& starts,
+                                                        HeldFiles files, const StartFolders& starts,
                                                         const std::function<bool()>& is_left) {
-  absl::StatusOr<std::shared_ptr<HeldWeights>> own = HoldWhole(folders.own, name, starts, is_left);
+  absl::StatusOr<std::shared_ptr<HeldWeights>> own = HoldWhole(folders.own, name, files, starts, is_left);
   if (own.ok() || folders.mirror.empty() || !IsOfTheCheckpoint(own.status())) return own;
-  absl::StatusOr<std::shared_ptr<HeldWeights>> copy = HoldWhole(folders.mirror, name, starts, is_left);
+  absl::StatusOr<std::shared_ptr<HeldWeights>> copy = HoldWhole(folders.mirror, name, files, starts, is_left);
   // What stopped it from being held is not of the checkpoint either: there is no room, or nobody waits any more.
   if (copy.ok() || absl::IsResourceExhausted(copy.status()) || absl::IsCancelled(copy.status())) return copy;
   return WithCopysError(own.status(), copy.status());
@@ -89,6 +92,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, co
   }
   AMPD_RETURN_IF_ERROR(job.status());
   const CheckpointFolders folders = FoldersOfJob(roots.own, roots.mirror, job->id(), job->summary().checkpoint());
+  const HeldFiles files = source->continue_training() ? HeldFiles::kAll : HeldFiles::kWeights;
   const bool named = !source->checkpoint().empty();
   if (source->checkpoint() == kBestCheckpoint) {
     const absl::StatusOr<std::string> best = BestCheckpoint(folders);
@@ -107,7 +111,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, co
     // The job has told of none: there is none in the mirror.
     if (names.empty() && !in_mirror) break;
     for (const std::string& name : names) {
-      absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldEither(folders, name, starts, is_left);
+      absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldEither(folders, name, files, starts, is_left);
       if (held.ok()) {
         source->set_job_id(job->id());
         source->set_checkpoint(name);

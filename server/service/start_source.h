@@ -33,11 +33,11 @@ struct CheckpointRoots {
 };
 
 // Chooses the checkpoint that `source`, which names a job, asks for, the newest that is whole where it names none;
-// writes the job's whole id and the checkpoint's name into it, and holds the checkpoint in `starts`. Its weights are
-// read and compared with their checksum. The mirror's copy takes the place of one that is damaged or gone, as in
-// OpenAnyCopy(). INVALID_ARGUMENT with the field for a job or checkpoint that is not there, or
-// when it, or every one, is damaged; CANCELLED once `is_left`, which is asked again and again, says that nobody waits
-// any more; else the file system's error.
+// writes the job's whole id and the checkpoint's name into it, and holds in `starts` its weights, or with
+// continue_training all of it. What is held is read and compared with its checksums. The mirror's copy takes the place
+// of one that is damaged or gone, as in OpenAnyCopy(). INVALID_ARGUMENT with the field for a job or checkpoint that is
+// not there, or when it, or every one, is damaged; CANCELLED once `is_left`, which is asked again and again, says that
+// nobody waits any more; else the file system's error.
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const CheckpointRoots& roots,
                                                        const StartFolders& starts, v1::WeightSource* source,
                                                        const std::function<bool()>& is_left);

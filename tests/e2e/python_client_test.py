@@ -133,13 +133,16 @@ class SameAsAmpctlTest(OneDaemonTest):
         good = [["train.steps=7"], ["labels.team=vision", "labels.a.b='5'"], ["model.layers[6].dense.units=12"],
                 ["model.layers[7]={name: more, relu: {}}"], ["optimizer={sgd: {learning_rate: 0.1}}"], ["seed=null"],
                 ["precision.rules=[{match: head, dtype: FP32}]", "precision.rules[0].match=conv"],
-                ["model.layers[0].conv2d.kernel=5", "model.layers[3].max_pool.size=2"]]
+                ["model.layers[0].conv2d.kernel=5", "model.layers[3].max_pool.size=2"],
+                # In place of the file's train.steps, and of another that is set no more.
+                ["train.epochs=1", "train.eval_every_steps=3"], ["train={epochs: 1}", "train.epochs=null", "train.steps=3"]]
         for sets in good:
             with self.subTest(sets):
                 self.assertTrue(self.assert_same(path, *sets))
         for sets in [["optimizer.sgd.learning_rate=1"], ["modle=1"], ["model.layers[9].name=a"], ["seed.x=1"], ["model.layers=3"],
                      ["name"], ["train.steps=x"], ["labels.a=[1]"], ["model.layers[0].conv2d.kernel=x"],
-                     ["model.layers[0].conv2d.kernel=2.5"], ["data.length_buckets=8"]]:
+                     ["model.layers[0].conv2d.kernel=2.5"], ["data.length_buckets=8"], ["train.epochs=1", "train.steps=3"],
+                     ["train={epochs: 1}", "train.steps=3"]]:
             with self.subTest(sets):
                 self.assertFalse(self.assert_same(path, *sets))
 
@@ -252,6 +255,13 @@ class DaemonClientTest(DaemonTest):
         with self.assertRaises(ampd.NotFound):
             job.checkpoint().read("../state.json")
 
+    def test_the_best_checkpoint_is_told_with_its_metric(self):
+        train = {"steps": 6, "batch_size": 32, "eval_every_steps": 2}
+        job = self.client.submit(glyphs_job(train=train, checkpoint={"keep_best": "accuracy"})).wait()
+        metrics = [event.evaluation.metrics["accuracy"] for event in job.events() if event.HasField("evaluation")]
+        self.assertEqual([one.best_metric for one in job.checkpoints() if one.best], [max(metrics)])
+        self.assertFalse([one for one in job.checkpoints() if one.HasField("best_metric") and not one.best])
+
     def test_models_are_exported_uploaded_and_started_from(self):
         job = self.client.submit(glyphs_job(steps=4)).wait()
         exported = os.path.join(self.folder, "half.safetensors")
@@ -280,6 +290,14 @@ class DaemonClientTest(DaemonTest):
         self.assertEqual((kept.job_id, kept.allow_missing), (job.id, True))
         with self.assertRaisesRegex(ampd.InvalidArgument, "keep_best"):
             self.client.submit(glyphs_job(steps=1), resume_from=f"{job.id}@best")
+        longer = self.client.submit(glyphs_job(steps=6), continue_from=f"{job.id[:12]}@step-000000004").wait()
+        self.assertEqual((longer.state, longer.proto.spec.start_from.continue_training), ("SUCCEEDED", True))
+        self.assertEqual([event.step.first_step for event in longer.events() if event.HasField("step")], [5, 6])
+        for wrong in "half.safetensors", named, "@best":
+            with self.assertRaisesRegex(ampd.InvalidArgument, "continue_from: expected JOB"):
+                self.client.submit(glyphs_job(steps=6), continue_from=wrong)
+        with self.assertRaisesRegex(ampd.InvalidArgument, "give one of them"):
+            self.client.submit(glyphs_job(steps=6), resume_from=job.id, continue_from=job.id)
         with self.assertRaises(ampd.InvalidArgument) as caught:
             self.client.submit(glyphs_job(), {"start_from.path": "./nowhere.safetensors"})
         self.assertEqual(caught.exception.violations[0].field, "start_from.path")

@@ -146,6 +146,60 @@ class StartFromTest(OneDaemonTest):
         refused = self.ctl(2, "submit", self.job_file(glyphs_job()), "--resume-from", first.id)
         self.assertIn("start_from.job_id: job " + first.id + " has no checkpoint to start from", refused.stderr)
 
+    def test_continues_a_training(self):
+        def scaled(name, steps):
+            spec = glyphs_job(name, steps=steps, mode="FP16")
+            spec["precision"]["loss_scale"] = {"init": 3e7, "growth_interval": 3}
+            return spec
+        whole = self.trained(scaled("whole", 60))
+        first = self.trained(scaled("first", 40))
+        job = self.job_file(scaled("second", 60))
+        blocker = self.ampd.submit(glyphs_job("blocker", steps=100000)).id
+        self.ampd.wait_for_step(blocker, 1)
+        waiting = self.ctl(0, "submit", job, "-q", "--continue-from", first.id[:16]).stdout.strip()
+        # What it goes on with outlives its first job's own, and the daemon.
+        shutil.rmtree(os.path.join(self.ampd.state_dir, "checkpoints", first.id))
+        self.ampd.kill()
+        self.ampd.start()
+        self.ctl(0, "cancel", blocker)
+        second = self.ampd.wait(waiting)
+        self.assert_state(second, "SUCCEEDED")
+        self.assertTrue(second.spec.start_from.continue_training)
+        events = self.ampd.events(second.id)
+        losses = losses_by_step(self.ampd.events(first.id))
+        self.assertFalse(set(losses) & set(losses_by_step(events)))
+        losses.update(losses_by_step(events))
+        self.assertEqual(bits(losses), bits(losses_by_step(self.ampd.events(whole.id))))
+        self.assertEqual(second.summary.steps_skipped, whole.summary.steps_skipped)
+        self.assertIn(f"continues the training of checkpoint {first.summary.checkpoint} of job {first.id}: 40 of 60 steps are done",
+                      "\n".join(logs(events)))
+        # As the server resolved it, once more; and on.
+        again = self.ctl(0, "get", second.id, "-o", "yaml").stdout
+        self.assertIn("continue_training: true", again)
+        longer = self.ctl(0, "submit", self.job_file(again, "again.yaml"), "-q", "--set", "train.steps=70", "--continue-from",
+                          second.id).stdout.strip()
+        self.assert_state(self.ampd.wait(longer), "SUCCEEDED")
+        self.assertEqual(sorted(losses_by_step(self.ampd.events(longer)))[0], 61)
+        eventually(lambda: not self.starts(), "the end of what was held")
+
+    def test_another_training_is_not_continued(self):
+        first = self.trained(glyphs_job("first", steps=5))
+
+        def refused(spec, *options):
+            return self.ctl(2, "submit", self.job_file(spec), *(options or ("--continue-from", first.id))).stderr
+        self.assertIn(f"train.steps: ends the training at step 5, and checkpoint step-000000005 of job {first.id} stands at step 5 "
+                      "already", refused(glyphs_job("short", steps=5)))
+        self.assertIn("--continue-from", refused(glyphs_job("other", steps=9, seed=77)))
+        self.assertIn("is of another training: seed was 3, is 77", refused(glyphs_job("other", steps=9, seed=77)))
+        self.assertIn("start_from.continue_training: needs precision.mode", refused(glyphs_job("auto", steps=9, mode="AUTO")))
+        spec = glyphs_job("partly", steps=9, start_from={"job_id": first.id, "continue_training": True, "allow_missing": True})
+        self.assertIn("start_from.continue_training: is not given with allow_missing", refused(spec, "-q"))
+        for wrong in "w.safetensors", "./w", "upload:" + "0" * 64, "@best", first.id + "@":
+            self.assertIn("--continue-from: expected JOB or JOB@CHECKPOINT", refused(glyphs_job(), "--continue-from", wrong))
+        self.assertIn("--resume-from excludes --continue-from",
+                      refused(glyphs_job(), "--continue-from", first.id, "--resume-from", first.id))
+        self.assertEqual(self.starts(), [])
+
     def test_what_does_not_fit_is_refused_at_submit(self):
         first = self.trained(glyphs_job("first", steps=3))
         wider = glyphs_job("wider")

@@ -54,16 +54,19 @@ class Client:
 
     # Jobs
 
-    def submit(self, spec: SpecLike, set: Sets = (), *, resume_from: str = "", request_id: str = "") -> Job:
+    def submit(self, spec: SpecLike, set: Sets = (), *, resume_from: str = "", continue_from: str = "",
+               request_id: str = "") -> Job:
         """Queues the job that a job file, a dict or a JobSpec describes; returns once it is durable.
 
-        `set` changes fields as `ampctl submit --set` does: ["train.epochs=2"] or {"train.epochs": 2}. Files of this machine that
-        model.onnx.path and start_from.path name are sent first. `resume_from` starts from weights: a .safetensors file of this
-        machine, JOB, JOB@CHECKPOINT or JOB@best; start_from.allow_missing stays as it is. `request_id` makes a repeated submit one
-        job; by default each submit has its own, so that only retries within it are one. InvalidArgument has `violations`, with the
-        lines of the file. What is odd but no error (plan.warnings) is told as a SubmitWarning of Python's `warnings`.
+        `set` changes fields as `ampctl submit --set` does: ["train.epochs=2"] or {"train.epochs": 2}, which also takes the place of
+        the spec's train.steps, as it excludes that. Files of this machine that model.onnx.path and start_from.path name are sent
+        first. `resume_from` starts from weights: a .safetensors file of this machine, JOB, JOB@CHECKPOINT or JOB@best;
+        start_from.allow_missing stays as it is. `continue_from`, JOB, JOB@CHECKPOINT or JOB@best, goes on with that job's training
+        instead, optimizer and steps and all: its steps count in train.epochs or train.steps. `request_id` makes a repeated submit
+        one job; by default each submit has its own, so that only retries within it are one. InvalidArgument has `violations`, with
+        the lines of the file. What is odd but no error (plan.warnings) is told as a SubmitWarning of Python's `warnings`.
         """
-        read = self._prepare(spec, set, resume_from)
+        read = self._prepare(spec, set, resume_from, continue_from)
         if read.message.HasField("sweep"):
             raise InvalidArgument("the spec has a sweep, which makes many jobs: submit_sweep() takes it")
         request = training_service_pb2.CreateJobRequest(spec=read.message, request_id=request_id or _new_request_id())
@@ -73,7 +76,7 @@ class Client:
 
     def validate(self, spec: SpecLike, set: Sets = ()) -> job_pb2.Job:
         """What submit would do, without a job: the resolved spec and its plan. Local files are sent all the same."""
-        read = self._prepare(spec, set, "")
+        read = self._prepare(spec, set)
         request = training_service_pb2.CreateJobRequest(spec=read.message, validate_only=True)
         job = self._explained(read, "CreateJob", request, _SUBMIT_SECONDS)
         _warn(read, job.plan.warnings)
@@ -81,7 +84,7 @@ class Client:
 
     def submit_sweep(self, spec: SpecLike, set: Sets = (), *, request_id: str = "") -> Sweep:
         """Queues every job of a spec with `sweep`, or none."""
-        read = self._prepare(spec, set, "")
+        read = self._prepare(spec, set)
         request = training_service_pb2.CreateSweepRequest(spec=read.message, request_id=request_id or _new_request_id())
         sweep = self._explained(read, "CreateSweep", request, _SWEEP_SECONDS)
         _warn(read, sweep.warnings, made=True)
@@ -159,8 +162,13 @@ class Client:
     def server_info(self) -> training_service_pb2.ServerInfo:
         return self.call("GetServerInfo", training_service_pb2.GetServerInfoRequest(), again=True)
 
-    def _prepare(self, spec: SpecLike, sets: Sets, resume_from: str) -> Spec:
+    def _prepare(self, spec: SpecLike, sets: Sets, resume_from: str = "", continue_from: str = "") -> Spec:
         read = read_spec(spec, sets)
+        if resume_from and continue_from:
+            raise InvalidArgument("resume_from starts from weights and continue_from goes on with a training: give one of them")
+        if continue_from:
+            read.message.start_from.CopyFrom(uploads.parse_training(continue_from))
+            read.set_paths.append("start_from")
         if resume_from:
             source = uploads.parse_source(resume_from)
             # It is about the model, whatever the weights.

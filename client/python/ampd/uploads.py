@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import grpc
 
@@ -63,9 +63,26 @@ def parse_source(source: str) -> job_pb2.WeightSource:
         return job_pb2.WeightSource(path=os.path.abspath(source))
     if source.endswith(".safetensors") or "/" in source:
         raise NotFound(f"resume_from: no file {source} on this machine; one beneath the server's data roots is start_from.path")
+    found = _job_source(source)
+    if found is None:
+        raise InvalidArgument(f"resume_from: expected FILE.safetensors, JOB or JOB@CHECKPOINT, got {source!r}")
+    return found
+
+
+def parse_training(source: str) -> job_pb2.WeightSource:
+    """What `continue_from` means: the training of JOB, where its newest checkpoint, or that of JOB@CHECKPOINT or JOB@best, stands."""
+    # A file has no training; an id has no such characters.
+    found = None if source.startswith(_PREFIX) or "." in source or "/" in source else _job_source(source)
+    if found is None:
+        raise InvalidArgument(f"continue_from: expected JOB or JOB@CHECKPOINT, got {source!r}")
+    found.continue_training = True
+    return found
+
+
+def _job_source(source: str) -> Optional[job_pb2.WeightSource]:
     job, at, checkpoint = source.partition("@")
     if not job or at and not checkpoint:
-        raise InvalidArgument(f"resume_from: expected FILE.safetensors, JOB or JOB@CHECKPOINT, got {source!r}")
+        return None
     return job_pb2.WeightSource(job_id=job, checkpoint=checkpoint)
 
 

@@ -190,6 +190,23 @@ TEST_F(LocalFilesTest, ResumeFromIsAFileOrAJob) {
   EXPECT_EQ(fake_.created.size(), created);
 }
 
+TEST_F(LocalFilesTest, ContinueFromIsAJob) {
+  const std::string job = Job("start_from: {path: other.safetensors, allow_missing: true}\n");
+  ASSERT_EQ(Run({"submit", job, "--continue-from", "01hq3v7m@best"}), 0) << err_.str();
+  const v1::WeightSource source = fake_.created.back().spec().start_from();
+  EXPECT_EQ(source.job_id(), "01hq3v7m");
+  EXPECT_EQ(source.checkpoint(), "best");
+  EXPECT_TRUE(source.continue_training());
+  EXPECT_FALSE(source.allow_missing()) << "nothing stays of what the file says";
+  const size_t created = fake_.created.size();
+  for (const std::string& wrong : {folder_ + "/w.safetensors", std::string(kUpload), std::string("@step-1")}) {
+    EXPECT_EQ(Run({"submit", job, "--continue-from", wrong}), 2) << wrong;
+    EXPECT_THAT(err_.str(), HasSubstr("--continue-from: expected JOB or JOB@CHECKPOINT, got ")) << wrong;
+  }
+  EXPECT_EQ(Run({"submit", job, "--continue-from", "01hq3v7m", "--resume-from", "01hq3v7m"}), 2);
+  EXPECT_EQ(fake_.created.size(), created);
+}
+
 // That its name is being deleted, say.
 TEST_F(LocalFilesTest, ADatasetIsSentAgainWhenTheServerSays) {
   google::rpc::RetryInfo info;

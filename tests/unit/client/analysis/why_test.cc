@@ -62,6 +62,15 @@ TEST(Why, HowFastAFailedJobWasIsToldWhereTimeEndedIt) {
   Find(Why(input), "slow: input-bound");
 }
 
+TEST(Why, AJobThatALimitEndedMayBeContinued) {
+  WhyInput input{.job = ExampleJob(v1::Job::FAILED), .events = {}};
+  input.job.mutable_failure()->set_class_(v1::Failure::LIMIT);
+  input.job.mutable_summary()->clear_checkpoint();
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("--continue-from")));
+  input.job.mutable_summary()->set_checkpoint("step-000000500");
+  EXPECT_THAT(WhyText(input.job, Why(input)), HasSubstr("ampctl submit FILE --continue-from " + input.job.id()));
+}
+
 v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound,
                              v1::PrecisionSpec::Mode of = v1::PrecisionSpec::FP16) {
   v1::PlanReport plan;

@@ -62,6 +62,22 @@ TEST_F(StartFoldersTest, WhatAJobWasGivenOutlivesTheCheckpoint) {
   starts_.Release("job1");
 }
 
+TEST_F(StartFoldersTest, ATrainingIsHeldWithAllItsFiles) {
+  EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-1", HeldFiles::kAll).status())) << "it has no state.json";
+  std::ofstream(Source() + "/step-1/state.json") << "state.json";
+  std::ofstream(Source() + "/step-1/of-nobody") << "x";
+  for (const bool average : {false, true}) {
+    if (average) std::ofstream(Source() + "/step-1/ema.safetensors") << "ema.safetensors";
+    const auto held = starts_.Hold(Source(), "step-1", HeldFiles::kAll);
+    ASSERT_TRUE(held.ok()) << held.status();
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST"}) {
+      EXPECT_EQ(Read((*held)->checkpoint_dir() + "/" + name), name);
+    }
+    EXPECT_EQ(Read((*held)->checkpoint_dir() + "/ema.safetensors"), average ? "ema.safetensors" : "");
+    EXPECT_FALSE(fs::exists((*held)->checkpoint_dir() + "/of-nobody"));
+  }
+}
+
 TEST_F(StartFoldersTest, AJobMayBeGivenItsWeightsAnewWhileTheOldAreRemoved) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo("job1").ok());

@@ -142,6 +142,25 @@ TEST_F(PlanCacheTest, EverythingElseIsAnotherPlan) {
   EXPECT_EQ(asked_, before + 1);
 }
 
+// They are compared with those of the training that is continued.
+TEST_F(PlanCacheTest, SeedAndLengthOfAContinuedTrainingCount) {
+  v1::JobSpec spec = GoodSpec();
+  spec.mutable_start_from()->set_continue_training(true);
+  EXPECT_TRUE(Asks(spec));
+  EXPECT_FALSE(Asks(spec));
+  spec.set_seed(7);
+  EXPECT_TRUE(Asks(spec));
+  spec.mutable_train()->set_epochs(90);
+  EXPECT_TRUE(Asks(spec));
+  spec.mutable_train()->clear_epochs();
+  spec.mutable_train()->set_steps(90);
+  EXPECT_TRUE(Asks(spec));
+  spec.mutable_train()->set_steps(91);
+  EXPECT_TRUE(Asks(spec));
+  spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(0.5);
+  EXPECT_FALSE(Asks(spec));
+}
+
 TEST_F(PlanCacheTest, AChangedFileIsPlannedAnew) {
   EXPECT_TRUE(Asks(GoodSpec()));
   EXPECT_FALSE(Asks(GoodSpec()));
