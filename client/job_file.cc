@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/spec/alternatives.h"
 #include "proto/spec/names.h"
 
 namespace ampd::client {
@@ -77,10 +78,13 @@ absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::strin
   JobFile file;
   file.name_ = name;
   if (absl::Status status = ParseYaml(text, name, &file.spec_, &file.lines_); !status.ok()) return status;
+  std::vector<std::string> paths;
   for (const std::string& set : sets) {
     if (absl::Status status = ApplySet(&file.spec_, set); !status.ok()) return status;
     file.changes_.push_back({PathOf(set), absl::StrCat(kSet, set)});
+    paths.push_back(PathOf(set));
   }
+  ClearReplaced(paths, &file.spec_);
   return file;
 }
 

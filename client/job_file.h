@@ -16,8 +16,9 @@ namespace ampd::client {
 
 class JobFile {
  public:
-  // Reads `path` ("-" is standard input) and applies `sets` in order. INVALID_ARGUMENT with one line for each error,
-  // NOT_FOUND when there is no such file.
+  // Reads `path` ("-" is standard input), applies `sets` in order, and drops what they replace of the file
+  // (ClearReplaced() of proto/spec/alternatives.h). INVALID_ARGUMENT with one line for each error, NOT_FOUND when there
+  // is no such file.
   static absl::StatusOr<JobFile> Read(const std::string& path, const std::vector<std::string>& sets);
   static absl::StatusOr<JobFile> Parse(const std::string& text, const std::string& name,
                                        const std::vector<std::string>& sets);

@@ -23,11 +23,13 @@ constexpr char kIntroduction[] =
     "the rest are\n"
     "empty. A path such as `model.layers[].conv2d` says where something stands: `[]` is each element of a list. The "
     "same paths, with numbers\n"
-    "for elements (`model.layers[0].conv2d.filters`), are those of `--set` and of sweeps. Where a list says how a "
-    "window lies (`kernel`,\n"
-    "`stride`, `dilation`, `size`, `pads`, `output_padding`), one number may be given without a list and means all "
-    "directions alike: `kernel: 3`\n"
-    "is `kernel: [3, 3]`.\n";
+    "for elements (`model.layers[0].conv2d.filters`), are those of `--set` and of sweeps. Where fields exclude "
+    "each other, what `--set`\n"
+    "or a point of a sweep gives takes the place of what the file does: `--set train.steps=500` that of "
+    "`train.epochs`. Where a list says how a\n"
+    "window lies (`kernel`, `stride`, `dilation`, `size`, `pads`, `output_padding`), one number may be given without "
+    "a list and means all\n"
+    "directions alike: `kernel: 3` is `kernel: [3, 3]`.\n";
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/alternatives.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
@@ -87,6 +88,7 @@ Struct SweepExpansion::ValuesOf(int index) const {
 
 absl::StatusOr<v1::JobSpec> SweepExpansion::SpecOf(int index) const {
   v1::JobSpec spec = base_;
+  std::vector<std::string> paths;
   for (const auto& [path, value] : SortedValues(index)) {
     if (path.size() > kMaxPathBytes) {
       return InPoint(index, InvalidFields({{"", absl::StrCat("a path has more than ", kMaxPathBytes, " bytes")}}));
@@ -94,7 +96,9 @@ absl::StatusOr<v1::JobSpec> SweepExpansion::SpecOf(int index) const {
     if (const absl::Status status = SetField(&spec, path, value); !status.ok()) return InPoint(index, status);
     if (spec.has_sweep())
       return InPoint(index, InvalidFields({{path, "a point of a sweep cannot have one of its own"}}));
+    paths.push_back(path);
   }
+  ClearReplaced(paths, &spec);
   return spec;
 }
 

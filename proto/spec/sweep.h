@@ -29,8 +29,9 @@ class SweepExpansion {
   // Of the point with this index, from 0.
   // What it sets, by path.
   google::protobuf::Struct ValuesOf(int index) const;
-  // The spec with these values and without `sweep`, not resolved. INVALID_ARGUMENT with a violation of the field, named
-  // as InPoint() names it, for a path that there is not, or one within `sweep`, or a value of the wrong kind.
+  // The spec with these values and without `sweep` and what the values replace (ClearReplaced() of alternatives.h), not
+  // resolved. INVALID_ARGUMENT with a violation of the field, named as InPoint() names it, for a path that there is
+  // not, or one within `sweep`, or a value of the wrong kind.
   absl::StatusOr<v1::JobSpec> SpecOf(int index) const;
   // What is wrong with the point's own spec, as what is wrong with the sweep's: the violation "train.batch_size: ..."
   // becomes "sweep.list[3].train.batch_size: ...", or "sweep.grid[3]...." and the values that this point of the grid

@@ -73,6 +73,11 @@ class AmpctlTest(DaemonTest):
         # A unique prefix will do, and the YAML can be submitted again.
         again = self.job_file(self.ctl(0, "get", job_id[:20], "-o", "yaml").stdout, "again.yaml")
         self.ctl(0, "submit", again, "--dry-run")
+        # The resolved spec has every default: what is set goes in its place.
+        train = self.ctl(0, "submit", again, "--set", "train.eval_every_steps=2", "--dry-run", "-o", "json").stdout
+        self.assertNotIn("eval_every_epochs", json.loads(train)["spec"]["train"])
+        both = self.ctl(2, "submit", again, "--set", "train.eval_every_steps=2", "--set", "train.eval_every_epochs=1").stderr
+        self.assertIn("--set train.eval_every_steps=2: train.eval_every_steps: goes instead of", both)
         self.assertIn(job_id, self.ctl(0, "list").stdout)
         self.assertIn("named so", self.ctl(0, "list", "--state", "succeeded").stdout)
         self.assertNotIn(job_id, self.ctl(0, "list", "--state", "failed").stdout)

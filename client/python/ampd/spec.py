@@ -19,6 +19,14 @@ SpecLike = Union[str, "os.PathLike[str]", Mapping[str, Any], job_pb2.JobSpec]
 #: "train.epochs=2" as for ampctl, one or several, or {"train.epochs": 2}.
 Sets = Union[str, Sequence[str], Mapping[str, Any]]
 
+# Fields that exclude each other without being a oneof, as in proto/spec/alternatives.cc.
+_ALTERNATIVES = {
+    "ampd.v1.TrainSpec": [("epochs", "steps"), ("eval_every_epochs", "eval_every_steps")],
+    "ampd.v1.OptimizerSpec": [("clip_global_norm", "clip_value")],
+    "ampd.v1.CsvDataset": [("label", "targets")],
+    "ampd.v1.WavFolderDataset": [("transcripts", "transcript_by_prefix")],
+}
+
 
 @dataclasses.dataclass
 class Spec:
@@ -75,6 +83,7 @@ def read_spec(spec: SpecLike, sets: Sets = ()) -> Spec:
     for path, node in _assignments(sets):
         read.message = _with(read.message, path, node)
         read.set_paths.append(path)
+    _clear_replaced(read.set_paths, read.message)
     return read
 
 
@@ -121,6 +130,50 @@ def _with(message: Any, path: str, node: Node) -> Any:
     changed = copy_of(message)
     _Setter(path, node).apply(changed, path)
     return changed
+
+
+def _clear_replaced(paths: Sequence[str], message: Any) -> None:
+    """Clears what the fields that were set take the place of, unless it was set too; see proto/spec/alternatives.h."""
+    for path in paths:
+        at, before, rest = message, "", path
+        while at is not None:
+            step, dot, rest = rest.partition(".")
+            name = step.partition("[")[0]
+            field = at.DESCRIPTOR.fields_by_name.get(name)
+            other = None if field is None else _other_of(field)
+            if field is None or other is not None:
+                if other is not None and _is_set(at, field) and not _are_named(before + other, paths):
+                    at.ClearField(other)
+                break
+            at = _below(at, field, step) if dot else None
+            before += step + dot
+
+
+def _other_of(field: FieldDescriptor) -> Optional[str]:
+    for pair in _ALTERNATIVES.get(field.containing_type.full_name, []):
+        if field.name in pair:
+            return pair[1 - pair.index(field.name)]
+    return None
+
+
+def _is_set(message: Any, field: FieldDescriptor) -> bool:
+    return any(one.name == field.name for one, _ in message.ListFields())
+
+
+def _are_named(path: str, paths: Sequence[str]) -> bool:
+    def within(one: str, outer: str) -> bool:
+        return one == outer or one.startswith((outer + ".", outer + "["))
+    return any(within(one, path) or within(path, one) for one in paths)
+
+
+def _below(message: Any, field: FieldDescriptor, step: str) -> Any:
+    if field.message_type is None or is_map(field) or not _is_set(message, field):
+        return None
+    child = getattr(message, field.name)
+    if not is_repeated(field):
+        return child
+    index = re.fullmatch(r"[^\[]*\[([0-9]+)\]", step, re.A)
+    return child[int(index[1])] if index and int(index[1]) < len(child) else None
 
 
 class _Setter:

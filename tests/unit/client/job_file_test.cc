@@ -56,6 +56,36 @@ TEST(JobFileTest, PointsOfASweepHaveTheOptionsUnlessTheyGiveTheFieldThemselves) 
   EXPECT_EQ(grid->Explain({"sweep.grid[1].resources.gpus", "no"}), "job.yaml:3: sweep.grid[1].resources.gpus: no");
 }
 
+// Of the resolved spec, as `get -o yaml` gives it, one of each pair is set.
+TEST(JobFileTest, WhatIsSetTakesThePlaceOfWhatExcludesItInTheFile) {
+  const std::string text =
+      "train: {epochs: 2, eval_every_epochs: 1}\noptimizer: {clip_global_norm: 1}\n"
+      "phases: [{optimizer: {clip_value: 2}}, {optimizer: {clip_value: 3}}]\n"
+      "data: {train: {csv: {path: a, label: y}}, eval: {wav_folder: {transcript_by_prefix: {a: b}}}}\n";
+  const auto read = [&](const std::vector<std::string>& sets) {
+    const absl::StatusOr<JobFile> file = JobFile::Parse(text, "job.yaml", sets);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file->spec();
+  };
+  const v1::JobSpec steps = read({"train.eval_every_steps=5", "train.steps=70"});
+  EXPECT_EQ(steps.train().ShortDebugString(), "steps: 70 eval_every_steps: 5");
+  EXPECT_EQ(steps.optimizer().clip_global_norm(), 1);
+  EXPECT_FALSE(read({"optimizer.clip_value=5"}).optimizer().has_clip_global_norm());
+  const v1::JobSpec phase = read({"phases[1].optimizer.clip_global_norm=5"});
+  EXPECT_TRUE(phase.phases(0).optimizer().has_clip_value());
+  EXPECT_EQ(phase.phases(1).optimizer().ShortDebugString(), "clip_global_norm: 5");
+  EXPECT_EQ(read({"data.train.csv.targets[0]=z"}).data().train().csv().label(), "");
+  EXPECT_TRUE(read({"data.eval.wav_folder.transcripts=t"}).data().eval().wav_folder().transcript_by_prefix().empty());
+  EXPECT_EQ(read({"train.steps=null", "train.batch_size=3"}).train().epochs(), 2) << "nothing is in its place";
+
+  // Neither goes before the other.
+  EXPECT_EQ(read({"train.steps=70", "train.epochs=3"}).train().ShortDebugString(),
+            "epochs: 3 steps: 70 eval_every_epochs: 1");
+  EXPECT_EQ(read({"train={epochs: 3}", "train.steps=70"}).train().ShortDebugString(), "epochs: 3 steps: 70");
+  EXPECT_EQ(read({"train.epochs=3", "train={steps: 70}"}).train().ShortDebugString(), "steps: 70");
+  EXPECT_EQ(read({"train.epochs=null", "train.steps=70"}).train().ShortDebugString(), "steps: 70 eval_every_epochs: 1");
+}
+
 TEST(JobFileTest, NamesWhatCannotBeRead) {
   EXPECT_EQ(JobFile::Read("/nonexistent/job.yaml", {}).status().message(),
             "/nonexistent/job.yaml: No such file or directory");

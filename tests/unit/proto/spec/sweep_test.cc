@@ -92,6 +92,17 @@ sweep:
   }
 }
 
+TEST(SweepTest, WhatAPointGivesTakesThePlaceOfWhatExcludesItInTheFile) {
+  const SweepExpansion sweep = Expanded(R"(
+train: {epochs: 2, eval_every_steps: 5}
+sweep: {list: [{train.steps: 70}, {train.eval_every_epochs: 1, train.batch_size: 8}, {train.steps: 70, train.epochs: 3}]}
+)");
+  std::vector<std::string> points;
+  for (int i = 0; i < sweep.count(); ++i) points.push_back(sweep.SpecOf(i)->train().ShortDebugString());
+  EXPECT_THAT(points, ElementsAre("steps: 70 eval_every_steps: 5", "epochs: 2 batch_size: 8 eval_every_epochs: 1",
+                                  "epochs: 3 steps: 70 eval_every_steps: 5"));
+}
+
 TEST(SweepTest, RefusesBadForms) {
   EXPECT_THAT(Refusal("sweep: {}"), HasSubstr("sweep: needs values: grid or list"));
   EXPECT_THAT(Refusal("sweep: {grid: {seed: [1]}, list: [{seed: 2}]}"), HasSubstr("both grid and list"));
