@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/train/disk_layout.h"
+#include "engine/train/failure.h"
 
 namespace ampd::train {
 namespace {
@@ -96,13 +97,13 @@ std::vector<TensorSource> Sources(runtime::Memory* memory, const std::vector<Slo
 
 absl::Status CheckEntry(const Safetensors& file, const Slot& slot) {
   const auto it = file.entries().find(slot.name);
-  if (it == file.entries().end()) return absl::FailedPreconditionError(absl::StrCat("no tensor '", slot.name, "'"));
+  if (it == file.entries().end()) return DoesNotFit(absl::StrCat("no tensor '", slot.name, "'"));
   const Safetensors::Entry& entry = it->second;
   const Shape expected = DiskShape(*slot.tensor);
   if (entry.dtype != slot.tensor->type.dtype || entry.shape != expected) {
-    return absl::FailedPreconditionError(absl::StrCat("tensor '", slot.name, "' is ", DTypeName(entry.dtype), " ",
-                                                      ShapeString(entry.shape), ", the model's is ",
-                                                      DTypeName(slot.tensor->type.dtype), " ", ShapeString(expected)));
+    return DoesNotFit(absl::StrCat("tensor '", slot.name, "' is ", DTypeName(entry.dtype), " ",
+                                   ShapeString(entry.shape), ", the model's is ", DTypeName(slot.tensor->type.dtype),
+                                   " ", ShapeString(expected)));
   }
   return absl::OkStatus();
 }
@@ -117,8 +118,8 @@ absl::Status Load(const Safetensors& file, runtime::Memory* memory, const std::v
   }
   for (const auto& [name, entry] : file.entries()) {
     if (known.count(name) > 0 || spare(name)) continue;
-    return absl::FailedPreconditionError(absl::StrCat("tensor '", name, "' is none of the model's ", slots.size(),
-                                                      ", the file has ", file.entries().size()));
+    return DoesNotFit(absl::StrCat("tensor '", name, "' is none of the model's ", slots.size(), ", the file has ",
+                                   file.entries().size()));
   }
   for (const Slot& slot : slots) {
     const absl::string_view bytes = file.Bytes(file.entries().at(slot.name));
@@ -165,6 +166,15 @@ absl::Status Moments::Fill(int i, const std::vector<int32_t>& parameters, float 
                                [&](void* values) { std::fill_n(static_cast<float*>(values), slot.size, value); }));
   }
   return absl::OkStatus();
+}
+
+absl::Status DoesNotFit(absl::string_view what) {
+  return WithFailureClass(
+      absl::FailedPreconditionError(absl::StrCat(
+          what,
+          "; the checkpoint is whole, but not of what this build makes of the job's spec and data: a new job can start "
+          "from its weights alone (start_from.job_id; allow_missing passes over tensors that only one side has)")),
+      v1::Failure::INVALID_SPEC);
 }
 
 std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/core/safetensors.h"
 #include "engine/core/tensor.h"
 #include "engine/runtime/model_memory.h"
@@ -51,8 +52,12 @@ std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory);
 std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average);
 std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments);
 
-// Takes over what such a file holds. All are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
-// unknown, or of another dtype or shape; then nothing was changed.
+// FAILED_PRECONDITION, marked INVALID_SPEC, of a checkpoint that is whole and does not fit, as `what` says: no attempt
+// would find another. Tells how to go on.
+absl::Status DoesNotFit(absl::string_view what);
+
+// Takes over what such a file holds. All are strict: DoesNotFit(), naming it, for a tensor that is missing, unknown, or
+// of another dtype or shape; then nothing was changed.
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 // The average only: the states are model.safetensors' to give.
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);

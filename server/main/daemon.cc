@@ -26,6 +26,7 @@
 #include "server/gpu/gpu_monitor.h"
 #include "server/http/http_server.h"
 #include "server/jobs/controller.h"
+#include "server/jobs/job_state.h"
 #include "server/launch/export_process.h"
 #include "server/launch/local_process.h"
 #include "server/launch/plan_process.h"
@@ -134,7 +135,9 @@ class Daemon::Impl {
   absl::Status OpenStore();
   absl::Status OpenUploads();
   void StartTensorBoard();
-  void StartUpkeep();
+  void MakeUpkeep();
+  // Whether a process is about that may write what is the job's.
+  bool HasWorker(const JobRecord& job);
   void WatchDisk();
   absl::Status FindDevices();
   absl::Status StartController();
@@ -158,13 +161,14 @@ class Daemon::Impl {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
+  // Told by the log to its end, and stopped before what it uses.
+  std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<EventLog> log_;
   SpaceReport space_report_;
   std::unique_ptr<UploadStore> uploads_;
   // Ends the planners and exporters that calls wait for: these end, too, only once those have.
   StopEvent stopping_;
   std::unique_ptr<DatasetStore> datasets_;
-  std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::optional<SpaceJudge> space_judge_;
   std::unique_ptr<Controller> controller_;
@@ -204,6 +208,7 @@ Daemon::Impl::~Impl() {
   gpu_monitor_.reset();
   disk_watch_.reset();
   controller_.reset();
+  if (upkeep_) upkeep_->Stop();
   if (tensorboard_) tensorboard_->Stop();
 }
 
@@ -214,11 +219,12 @@ absl::Status Daemon::Impl::Start(const std::function<void()>& before_jobs) {
   AMPD_ASSIGN_OR_RETURN(access_, Access::Open(config_, store_.get()));
   AMPD_RETURN_IF_ERROR(OpenUploads());
   AMPD_RETURN_IF_ERROR(FindDevices());
+  MakeUpkeep();
   before_jobs();
   AMPD_RETURN_IF_ERROR(StartController());
   AMPD_RETURN_IF_ERROR(ServeWorkers());
   AMPD_RETURN_IF_ERROR(ServeApi());
-  StartUpkeep();
+  upkeep_->Begin();
   WatchDisk();
   WatchForNotice();
   return ServeHttp();
@@ -257,6 +263,8 @@ absl::Status Daemon::Impl::OpenStore() {
     fleet_feed_.OnWrite(write);
     LogStateChanges(write);
     if (tensorboard_ != nullptr) tensorboard_->OnWrite(write);
+    const bool is_over = IsTerminal(write.record.job.state()) && write.record.worker.pid == 0;
+    if (is_over && upkeep_ != nullptr) upkeep_->JobIsOver(write.record.job.id());
   });
   if (config_.tensorboard()) StartTensorBoard();
   AMPD_ASSIGN_OR_RETURN(const auto counters, store_->Await([](const Database& db) { return db.Counters(); }));
@@ -294,7 +302,7 @@ std::map<std::string, int64_t> Daemon::Impl::CallsUnderWay() const {
   return calls;
 }
 
-void Daemon::Impl::StartUpkeep() {
+void Daemon::Impl::MakeUpkeep() {
   Upkeep::Options options;
   options.retention = config_.retention();
   options.checkpoint_root = CheckpointRoot();
@@ -302,8 +310,17 @@ void Daemon::Impl::StartUpkeep() {
   options.file_roots = {JobRoot(), ArtifactRoot()};
   options.tensorboard_root = TensorBoardRoot();
   options.uploads = uploads_.get();
+  options.has_worker = [this](const JobRecord& job) { return HasWorker(job); };
   options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kInfo, text, about); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
+}
+
+// One of another attempt than the store knows, too, as with a database that was restored.
+bool Daemon::Impl::HasWorker(const JobRecord& job) {
+  if (job.worker.pid != 0 && launcher_->IsAlive(job.worker)) return true;
+  const std::vector<FoundWorker> workers = launcher_->FindWorkers();
+  return std::any_of(workers.begin(), workers.end(),
+                     [&](const FoundWorker& worker) { return worker.job_id == job.job.id(); });
 }
 
 void Daemon::Impl::WatchDisk() {

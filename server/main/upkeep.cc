@@ -28,7 +28,6 @@ constexpr int kEvents = 1000;
 constexpr char kRemoving[] = ".removing~";
 // As workers name what they write: engine/train/checkpoint.cc and checkpoint_mirror.cc.
 constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
-constexpr absl::Duration kAfterEnd = absl::Hours(1);
 // A wall clock that ran ahead by more than the first is not believed for the second.
 constexpr absl::Duration kClockJump = absl::Hours(1);
 constexpr absl::Duration kDoubt = absl::Hours(24);
@@ -59,15 +58,25 @@ void RemoveBeginningWith(absl::string_view prefix, const std::string& folder) {
 }  // namespace
 
 Upkeep::Upkeep(Options options, Store* store, const Clock* clock)
-    : options_(std::move(options)), store_(store), clock_(clock), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), store_(store), clock_(clock) {}
 
-Upkeep::~Upkeep() {
+void Upkeep::Begin() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Upkeep::Stop() {
   {
     const MutexLock lock(&mutex_);
     stopping_ = true;
   }
   wake_.NotifyAll();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Upkeep::JobIsOver(const std::string& job_id) {
+  const MutexLock lock(&mutex_);
+  over_.insert(job_id);
+  wake_.NotifyAll();
 }
 
 bool Upkeep::stopping() {
@@ -76,14 +85,35 @@ bool Upkeep::stopping() {
 }
 
 void Upkeep::Run() {
-  while (true) {
+  while (!stopping()) {
     if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()), {});
     if (options_.on_pass) options_.on_pass();
-    const MutexLock lock(&mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.period);
-    while (!stopping_ && wake_.WaitUntil(&mutex_, deadline)) {
+    AwaitPass();
+  }
+}
+
+void Upkeep::AwaitPass() {
+  const auto after = [](absl::Duration wait) {
+    return std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(wait);
+  };
+  const auto deadline = after(options_.period);
+  while (true) {
+    std::set<std::string> jobs;
+    {
+      const MutexLock lock(&mutex_);
+      const auto wake_at = has_worker_.empty() ? deadline : std::min(deadline, after(options_.worker_period));
+      while (!stopping_ && over_.empty() && wake_.WaitUntil(&mutex_, wake_at)) {
+      }
+      if (stopping_) return;
+      jobs.swap(over_);
     }
-    if (stopping_) return;
+    jobs.merge(std::exchange(has_worker_, {}));
+    for (const std::string& job_id : jobs) {
+      if (stopping()) return;
+      RemoveLeftovers(job_id);
+    }
+    if (!jobs.empty() && options_.on_pass) options_.on_pass();
+    if (std::chrono::steady_clock::now() >= deadline) return;
   }
 }
 
@@ -130,7 +160,7 @@ absl::Status Upkeep::Sweep() {
 absl::Status Upkeep::LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused) {
   const bool ended = IsTerminal(job.state());
   if (ended) {
-    RemoveLeftovers(job);
+    RemoveLeftovers(job.id());
     RemoveFiles(job);
   }
   const int64_t bytes = ended ? CheckpointBytes(job.id()) : 0;
@@ -182,13 +212,11 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
   return absl::OkStatus();
 }
 
-void Upkeep::RemoveLeftovers(const v1::Job& job) {
-  // Long after its last worker is gone.
-  if (now_ - EndOf(job) < kAfterEnd) return;
+void Upkeep::RemoveLeftovers(const std::string& job_id) {
   std::vector<Folder> left;
   for (const std::string& root : {options_.checkpoint_root, options_.mirror_root}) {
     if (root.empty()) continue;
-    const std::string folder = absl::StrCat(root, "/", job.id());
+    const std::string folder = absl::StrCat(root, "/", job_id);
     RemoveBeginningWith(kRemoving, folder);
     for (const absl::string_view prefix : kUnfinished) {
       for (std::string& name : NamesBeginningWith(prefix, folder)) {
@@ -196,8 +224,16 @@ void Upkeep::RemoveLeftovers(const v1::Job& job) {
       }
     }
   }
+  if (left.empty()) return;
+  const absl::StatusOr<JobRecord> record =
+      store_->Await([&](const Database& database) { return database.FindJob(job_id); });
+  if (!record.ok() || !IsTerminal(record->job.state())) return;
+  if (options_.has_worker && options_.has_worker(*record)) {
+    has_worker_.insert(job_id);
+    return;
+  }
   // It may train again by now, and write one of the same name.
-  if (left.empty() || !SetAside(job.id(), EndOf(job), left)) return;
+  if (!SetAside(job_id, EndOf(record->job), left)) return;
   for (const Folder& folder : left) RemoveAside(folder);
 }
 

@@ -23,7 +23,7 @@
 
 namespace ampd {
 
-// One thread, which begins at once and again after each period. What fails is logged and tried again then.
+// One thread, which goes over all jobs at once and again after each period. What fails is logged and tried again then.
 class Upkeep {
  public:
   struct Options {
@@ -39,18 +39,30 @@ class Upkeep {
     // Null: there are none.
     UploadStore* uploads = nullptr;
     absl::Duration period = absl::Hours(1);
+    // Whether a process may be about that writes what is the job's: asked, on the thread, of jobs that have ended.
+    // Null: there is none.
+    std::function<bool(const JobRecord&)> has_worker;
+    // Until it is asked again.
+    absl::Duration worker_period = absl::Seconds(5);
     // Told, in words, what was removed and what failed.
     SubjectLog log;
-    // Told of the end of each pass over all jobs; may be null.
+    // Told of the end of each pass over all jobs, and of each over those told of or asked again about; may be null.
     std::function<void()> on_pass;
   };
 
-  // The pointers must outlive this.
+  // The pointers, and what the options call, must outlive this. Does nothing before Begin().
   Upkeep(Options options, Store* store, const Clock* clock);
-  // Ends the thread, within a transaction's time or that of removing a folder.
-  ~Upkeep();
+  ~Upkeep() { Stop(); }
   Upkeep(const Upkeep&) = delete;
   Upkeep& operator=(const Upkeep&) = delete;
+
+  // Starts the thread. Called once.
+  void Begin();
+  // Ends it, within a transaction's time or that of removing a folder, for good.
+  void Stop();
+  // The job has ended, and its worker is gone: what that left half-written goes before long, not with the next pass
+  // alone. Does not block. On any thread, at any time.
+  void JobIsOver(const std::string& job_id);
 
  private:
   // The checkpoints of an ended job.
@@ -68,6 +80,8 @@ class Upkeep {
 
   void Run();
   bool stopping();
+  // Until the next pass over all jobs is due, or this is stopping; meanwhile looks at those told of.
+  void AwaitPass();
   absl::Status Sweep();
   void LookAtClock();
   // Of one job: adds it to `kept`, and takes what it needs from `unused`.
@@ -88,8 +102,9 @@ class Upkeep {
   void RemoveAllAside() const;
   // What is too old.
   void RemoveFiles(const v1::Job& job);
-  // What a worker that was killed amid a checkpoint has left, and none after it took away.
-  void RemoveLeftovers(const v1::Job& job);
+  // What a worker that was killed amid a checkpoint, or the removal of one, has left and none after it took away. Where
+  // one may yet write, the job is asked about again.
+  void RemoveLeftovers(const std::string& job_id);
   int64_t CheckpointBytes(const std::string& job_id) const;
   absl::Time UploadCutoff() const;
   // Those that may go as far as their age goes.
@@ -108,8 +123,12 @@ class Upkeep {
   absl::Duration doubted_until_;
   // Ended jobs whose reports are merged as far as they go, and when they ended. Used by the thread alone.
   std::map<std::string, absl::Time> merged_;
+  // Ended jobs with leftovers and, perhaps, a worker. Used by the thread alone.
+  std::set<std::string> has_worker_;
   Mutex mutex_;
   CondVar wake_;
+  // Told of since they were last looked at.
+  std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

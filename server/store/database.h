@@ -143,8 +143,8 @@ class Database {
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
   // Of jobs in QUEUED, by id: since when they are; without those of which no event tells it.
   absl::StatusOr<std::map<std::string, absl::Time>> QueuedSince() const;
-  // Of jobs that have not ended: the most steps that one of their last 200 events tells of. Reports that say less come
-  // where training went back.
+  // Of jobs that have not ended: the most steps that their events tell of. Reports that say less come where training
+  // went back: between attempts, of each of which the last 200 events are read, or within one, where all of them are.
   absl::StatusOr<StepsOfJobs> LastSteps() const;
   // Of jobs in PAUSED, by id.
   absl::StatusOr<std::map<std::string, v1::Job::PauseReason>> PauseReasons() const;

@@ -124,22 +124,27 @@ class JsonApi {
   // Whether who made the call has gone away, for as long as the call lasts.
   static std::function<bool()> LeftBy(const Call& call);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeDownload(const Call& call);
-  // Of the checkpoint that the path names, MANIFEST included.
-  absl::StatusOr<std::vector<ListedFile>> FilesOf(const Call& call);
+  // A checkpoint by its own name, whatever stands for it in the path ("best"), with its files, MANIFEST included.
+  struct Listing {
+    std::string name;
+    std::vector<ListedFile> files;
+  };
+  absl::StatusOr<Listing> FilesOf(const Call& call);
   absl::StatusOr<HttpResponse> GetCheckpoint(Call& call);
   absl::StatusOr<HttpResponse> GetCheckpointFile(Call& call);
-  absl::StatusOr<HttpResponse> SendCheckpointFile(Call& call, const ListedFile& file,
+  absl::StatusOr<HttpResponse> SendCheckpointFile(Call& call, const std::string& checkpoint, const ListedFile& file,
                                                   const std::optional<ByteRange>& range);
   absl::StatusOr<HttpResponse> ExportModel(Call& call);
   absl::StatusOr<HttpResponse> GetArtifact(Call& call);
 
   // api_archives.cc
   absl::StatusOr<HttpResponse> GetCheckpointArchive(Call& call);
-  absl::StatusOr<absl::Time> CheckpointTime(const Call& call);
+  // Of one that the mirror alone has, and the list of checkpoints does not: now.
+  absl::StatusOr<absl::Time> CheckpointTime(const Call& call, const std::string& checkpoint);
   class ArchiveWriter;
-  // Downloads the checkpoint that the path names into `writer`. An error behind the archive's head leaves the client
-  // with fewer bytes than the head says.
-  absl::Status SendArchive(const Call& call, ArchiveWriter* writer);
+  // Downloads the checkpoint into `writer`. An error behind the archive's head leaves the client with fewer bytes than
+  // the head says.
+  absl::Status SendArchive(const Call& call, const std::string& checkpoint, ArchiveWriter* writer);
 
   // api_streams.cc
   absl::StatusOr<HttpResponse> StreamEvents(Call& call);

@@ -1,6 +1,7 @@
 // Checkpoints as one file each.
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/core/status.h"
 #include "server/web/api.h"
 #include "server/web/file_reader.h"
@@ -64,46 +65,44 @@ class JsonApi::ArchiveWriter {
   int64_t left_ = 0;
 };
 
-absl::StatusOr<absl::Time> JsonApi::CheckpointTime(const Call& call) {
+absl::StatusOr<absl::Time> JsonApi::CheckpointTime(const Call& call, const std::string& checkpoint) {
   v1::ListCheckpointsRequest request;
   request.set_job_id(call.arguments[0]);
   AMPD_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse list,
                         (backend_.Call<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(
                             call.credentials, &Service::ListCheckpoints, request)));
   const auto found =
-      absl::c_find_if(list.checkpoints(), [&](const v1::Checkpoint& one) { return one.name() == call.arguments[1]; });
-  if (found == list.checkpoints().end()) {
-    return absl::NotFoundError(absl::StrCat("no checkpoint ", call.arguments[1]));
-  }
+      absl::c_find_if(list.checkpoints(), [&](const v1::Checkpoint& one) { return one.name() == checkpoint; });
+  if (found == list.checkpoints().end()) return absl::Now();
   return absl::FromUnixSeconds(found->time().seconds());
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeDownload(call));
   AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
-  AMPD_ASSIGN_OR_RETURN(const absl::Time time, CheckpointTime(call));
+  AMPD_ASSIGN_OR_RETURN(const Listing listing, FilesOf(call));
+  AMPD_ASSIGN_OR_RETURN(const absl::Time time, CheckpointTime(call, listing.name));
   std::vector<TarEntry> entries;
-  for (const ListedFile& file : files) {
-    AMPD_ASSIGN_OR_RETURN(TarEntry entry, MakeTarEntry(call.arguments[1], file.name, file.size, time));
+  for (const ListedFile& file : listing.files) {
+    AMPD_ASSIGN_OR_RETURN(TarEntry entry, MakeTarEntry(listing.name, file.name, file.size, time));
     entries.push_back(std::move(entry));
   }
-  const std::string saved_as = absl::StrCat(job.id(), "-", call.arguments[1], ".tar");
+  const std::string saved_as = absl::StrCat(job.id(), "-", listing.name, ".tar");
   const auto send_head = [&](bool from_mirror) {
     HttpResponse head = AttachmentHead("application/x-tar", saved_as);
     if (from_mirror) SayFromMirror(&head);
     call.exchange.Begin(head, TarBytes(entries));
   };
   if (call.exchange.request().method == "HEAD") return send_head(false), HttpResponse();
-  ArchiveWriter writer(&call.exchange, &call.arguments[1], &files, &entries, send_head);
-  AMPD_RETURN_IF_ERROR(SendArchive(call, &writer));
+  ArchiveWriter writer(&call.exchange, &listing.name, &listing.files, &entries, send_head);
+  AMPD_RETURN_IF_ERROR(SendArchive(call, listing.name, &writer));
   return HttpResponse();
 }
 
-absl::Status JsonApi::SendArchive(const Call& call, ArchiveWriter* writer) {
+absl::Status JsonApi::SendArchive(const Call& call, const std::string& checkpoint, ArchiveWriter* writer) {
   v1::DownloadCheckpointRequest request;
   request.set_job_id(call.arguments[0]);
-  request.set_checkpoint(call.arguments[1]);
+  request.set_checkpoint(checkpoint);
   // All files by one call: they are of one writing, since it has them open before it sends any, and its place among
   // the transfers is taken once, before the first byte.
   FileReader reader(&backend_, call.credentials, LeftBy(call));

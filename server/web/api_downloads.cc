@@ -107,10 +107,11 @@ std::string ExportedName(const Export& request, const v1::FileChunk& chunk, cons
                       request.form() == Export::ONNX ? ".onnx" : ".safetensors");
 }
 
-v1::DownloadCheckpointRequest RequestFor(const Router::Arguments& arguments, const std::string& file) {
+v1::DownloadCheckpointRequest RequestFor(const std::string& job, const std::string& checkpoint,
+                                         const std::string& file) {
   v1::DownloadCheckpointRequest request;
-  request.set_job_id(arguments[0]);
-  request.set_checkpoint(arguments[1]);
+  request.set_job_id(job);
+  request.set_checkpoint(checkpoint);
   request.set_file(file);
   return request;
 }
@@ -137,49 +138,55 @@ absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeDownload(const Call& 
   return WithRetryInfo(absl::UnavailableError("too many downloads are under way; try again"), absl::Seconds(5));
 }
 
-absl::StatusOr<std::vector<ListedFile>> JsonApi::FilesOf(const Call& call) {
+absl::StatusOr<JsonApi::Listing> JsonApi::FilesOf(const Call& call) {
   FileReader reader(&backend_, call.credentials, LeftBy(call), kManifestPatience);
-  reader.Start(&Service::PrepareAsyncDownloadCheckpoint, RequestFor(call.arguments, kManifest));
+  reader.Start(&Service::PrepareAsyncDownloadCheckpoint, RequestFor(call.arguments[0], call.arguments[1], kManifest));
+  Listing listing;
   std::string text;
   v1::FileChunk chunk;
   // The service gives none that is larger than it may be.
-  while (reader.Read(&chunk)) absl::StrAppend(&text, chunk.data());
+  while (reader.Read(&chunk)) {
+    listing.name = chunk.checkpoint();
+    absl::StrAppend(&text, chunk.data());
+  }
   AMPD_RETURN_IF_ERROR(reader.Finish());
-  AMPD_ASSIGN_OR_RETURN(std::vector<ListedFile> files, ParseCheckpointManifest(text));
-  files.push_back({Sha256Hex(text), static_cast<int64_t>(text.size()), kManifest});
-  return files;
+  AMPD_ASSIGN_OR_RETURN(listing.files, ParseCheckpointManifest(text));
+  listing.files.push_back({Sha256Hex(text), static_cast<int64_t>(text.size()), kManifest});
+  return listing;
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetCheckpoint(Call& call) {
   const std::string format = absl::AsciiStrToLower(call.query.Text("format"));
   if (format == "tar") return GetCheckpointArchive(call);
   if (!format.empty() && format != "json") return InvalidFields({{"format", "must be json or tar"}});
-  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
+  AMPD_ASSIGN_OR_RETURN(const Listing listing, FilesOf(call));
   const auto write = [](std::string* out, const ListedFile& file) {
     absl::StrAppend(out, "{\"name\": ", QuoteJson(file.name), ", \"size_bytes\": ", file.size, ", \"sha256\": \"",
                     file.checksum, "\"}");
   };
-  return JsonResponse(absl::StrCat("{\"name\": ", QuoteJson(call.arguments[1]), ", \"files\": [",
-                                   absl::StrJoin(files, ",\n", write), "]}\n"));
+  return JsonResponse(absl::StrCat("{\"name\": ", QuoteJson(listing.name), ", \"files\": [",
+                                   absl::StrJoin(listing.files, ",\n", write), "]}\n"));
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetCheckpointFile(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeDownload(call));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
-  const auto file = absl::c_find_if(files, [&](const ListedFile& one) { return one.name == call.arguments[2]; });
-  if (file == files.end()) {
-    return absl::NotFoundError(absl::StrCat("checkpoint ", call.arguments[1], " has no such file"));
+  AMPD_ASSIGN_OR_RETURN(const Listing listing, FilesOf(call));
+  const auto file =
+      absl::c_find_if(listing.files, [&](const ListedFile& one) { return one.name == call.arguments[2]; });
+  if (file == listing.files.end()) {
+    return absl::NotFoundError(absl::StrCat("checkpoint ", listing.name, " has no such file"));
   }
   const absl::StatusOr<std::optional<ByteRange>> range = RangeOf(call.exchange.request(), file->size, TagOf(*file));
   if (!range.ok()) return NoSuchRange(range.status(), *file);
-  return SendCheckpointFile(call, *file, *range);
+  return SendCheckpointFile(call, listing.name, *file, *range);
 }
 
-absl::StatusOr<HttpResponse> JsonApi::SendCheckpointFile(Call& call, const ListedFile& file,
+absl::StatusOr<HttpResponse> JsonApi::SendCheckpointFile(Call& call, const std::string& checkpoint,
+                                                         const ListedFile& file,
                                                          const std::optional<ByteRange>& range) {
   HttpResponse head = CheckpointFileHead(file, range);
   const int64_t length = range ? range->length : file.size;
-  v1::DownloadCheckpointRequest request = RequestFor(call.arguments, file.name);
+  v1::DownloadCheckpointRequest request = RequestFor(call.arguments[0], checkpoint, file.name);
   request.set_offset(range ? range->offset : 0);
   request.set_length(range ? length : 0);
   const auto begin = [&](const v1::FileChunk& chunk) -> absl::Status {

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import struct
 import time
@@ -60,17 +59,10 @@ class Faults:
         # What the jobs may blame their failures on.
         self.killed = 0
         self.silenced = 0
-        # Jobs whose worker was chosen, perhaps behind the job's end, while it removes what nobody needs any more.
-        self.hit = set()
 
     def some_worker(self):
         workers = self.ampd.worker_pids()
-        if not workers:
-            return None
-        worker = self.random.choice(sorted(workers))
-        with contextlib.suppress(OSError), open(f"/proc/{worker}/cmdline") as file:
-            self.hit.update(re.findall(r"/([0-9a-z]{26})(?![0-9a-z])", file.read()))
-        return worker
+        return self.random.choice(sorted(workers)) if workers else None
 
     def kill_worker(self):
         worker = self.some_worker()

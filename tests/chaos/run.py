@@ -214,12 +214,15 @@ def strays(control, ampd):
     return found
 
 
-def check_checkpoints(folder, cut_short):
-    """Every checkpoint is whole; nothing half-written is left but of the jobs in `cut_short`, whose last worker may have been killed."""
-    for path, folders, files in os.walk(folder):
-        left = [name for name in folders if name.startswith(".writing")]
-        assert not left or os.path.basename(path) in cut_short, (path, folders)
-        folders[:] = [name for name in folders if name not in left]
+def unfinished(folder):
+    """What is being written or taken away, or was when a worker was killed."""
+    return [os.path.join(path, name) for path, folders, files in os.walk(folder) for name in folders + files
+            if name.startswith(".")]
+
+
+def check_checkpoints(folder):
+    """Every checkpoint is whole."""
+    for path, _, files in os.walk(folder):
         if "MANIFEST" not in files:
             assert not files, (path, files)
             continue
@@ -297,10 +300,11 @@ class Chaos:
         eventually(self.client.ended, "the end of every job", 240)
         self.check_jobs()
         self.check_nothing_leaks()
+        checkpoints = os.path.join(self.ampd.state_dir, "checkpoints")
+        eventually(lambda: not unfinished(checkpoints), "the end of what killed workers left half-written", 60)
         assert self.ampd.terminate() == 0
         eventually(lambda: not strays(self.control, self.ampd), "no process left")
-        check_checkpoints(os.path.join(self.ampd.state_dir, "checkpoints"),
-                          {job.id for job in self.client.jobs if job.kind == "cancelled"} | self.faults.hit)
+        check_checkpoints(checkpoints)
         check_database(os.path.join(self.ampd.state_dir, "ampd.db"))
         self.client.check()
 

@@ -62,7 +62,8 @@ class CheckpointsTest(DaemonTest):
         self.assertEqual(shown.count("the best"), 1, shown)
         as_json = json.loads(ampd.ctl("checkpoints", job_id, "-o", "json").stdout)["checkpoints"]
         self.assertEqual([c["best_metric"] for c in as_json if "best_metric" in c], [metrics[best]])
-        with urllib.request.urlopen(f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/best", timeout=30) as answer:
+        url = f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/best"
+        with urllib.request.urlopen(url, timeout=30) as answer:
             self.assertEqual(json.load(answer)["name"], f"step-{best:09d}")
         return best
 
@@ -178,7 +179,7 @@ class CheckpointsTest(DaemonTest):
         shutil.rmtree(folder)
         self.assertEqual(download("all-gone", "--checkpoint", old)[1], of(old))
         # No list has it.
-        with urllib.request.urlopen(f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/{old}?format=tar", timeout=30) as answer:
+        with urllib.request.urlopen(url.replace(new, old) + "?format=tar", timeout=30) as answer:
             self.assertEqual(answer.headers["Ampd-From-Mirror"], "true")
             archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
         self.assertEqual({os.path.basename(member.name): hashlib.sha256(archive.extractfile(member).read()).hexdigest()

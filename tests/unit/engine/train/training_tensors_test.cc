@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/core/status.h"
+#include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +61,32 @@ TEST(TrainingTensors, MomentsOfWhatIsNotTrainedMayBeThere) {
   tensors.pop_back();
   tensors.erase(tensors.begin());
   EXPECT_THAT(LoadOptimizer(File(tensors), &loaded->memory, moments).ToString(), HasSubstr("no tensor 'a."));
+}
+
+// Another attempt would find the same.
+TEST(TrainingTensors, WhatDoesNotFitIsNotTriedAgain) {
+  const ResolvedJobSpec spec = Spec({kDeadLayer});
+  const auto plan = PlanModel(spec, {.input_shape = {4}, .classes = 3}, MakeCpuBackend(1), 1).value();
+  const auto loaded = LoadedModel::Create(*plan).value();
+  ASSERT_TRUE(loaded->memory.Initialize(7).ok());
+  std::vector<TensorSource> model = ModelTensors(&loaded->memory);
+  model.pop_back();
+  std::vector<TensorSource> narrow = ModelTensors(&loaded->memory);
+  const float one = 1;
+  narrow[0].shape = {1};
+  narrow[0].bytes = [&one]() -> absl::StatusOr<absl::string_view> {
+    return absl::string_view(reinterpret_cast<const char*>(&one), sizeof(one));
+  };
+  std::vector<TensorSource> optimizer = OptimizerTensors(&loaded->memory, MomentsOf(*plan, loaded->moments));
+  // As an FP8 scale of another build.
+  optimizer.push_back({"a.dense.grad.amax_count", DType::kF32, {1}, narrow[0].bytes});
+  for (const absl::Status& status :
+       {LoadModel(File(model), &loaded->memory), LoadModel(File(narrow), &loaded->memory),
+        LoadOptimizer(File(optimizer), &loaded->memory, MomentsOf(*plan, loaded->moments))}) {
+    const v1::Failure failure = FailureOf(Annotate(status, "step-000000012"));
+    EXPECT_EQ(failure.class_(), v1::Failure::INVALID_SPEC) << status;
+    EXPECT_THAT(failure.message(), HasSubstr("a new job can start from its weights alone (start_from.job_id"));
+  }
 }
 
 }  // namespace

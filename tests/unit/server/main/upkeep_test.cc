@@ -101,8 +101,9 @@ class UpkeepTest : public testing::Test {
     Passes({[] {}});
   }
 
-  // One after the other by the same upkeep, with what is to happen after each.
-  void Passes(const std::vector<std::function<void()>>& after) {
+  // One after the other by the same upkeep, with what is to happen after each; after the first over all jobs those over
+  // jobs told of, where `period` says so.
+  void Passes(const std::vector<std::function<void()>>& after, absl::Duration period = absl::Milliseconds(1)) {
     Upkeep::Options options;
     options.retention = retention_;
     options.checkpoint_root = checkpoints();
@@ -116,13 +117,17 @@ class UpkeepTest : public testing::Test {
     };
     std::promise<void> passed;
     size_t passes = 0;
-    options.period = after.size() > 1 ? absl::Milliseconds(1) : absl::Hours(1);
+    options.period = after.size() > 1 ? period : absl::Hours(1);
+    options.has_worker = has_worker_;
+    options.worker_period = absl::Milliseconds(1);
     options.on_pass = [&] {
       if (passes == after.size()) return;
       after[passes]();
       if (++passes == after.size()) passed.set_value();
     };
-    const Upkeep upkeep(std::move(options), store_.get(), &clock_);
+    Upkeep upkeep(std::move(options), store_.get(), &clock_);
+    upkeep_ = &upkeep;
+    upkeep.Begin();
     passed.get_future().wait();
   }
 
@@ -141,6 +146,9 @@ class UpkeepTest : public testing::Test {
   std::unique_ptr<UploadStore> uploads_;
   std::vector<std::string> log_;
   std::function<void()> on_log_;
+  std::function<bool(const JobRecord&)> has_worker_;
+  // While passes are made.
+  Upkeep* upkeep_ = nullptr;
   std::string mirror_;
 };
 
@@ -193,9 +201,11 @@ TEST_F(UpkeepTest, CheckpointsGoInTheMirrorToo) {
 
 TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesWithWhatWasBegunOfThat) {
   mirror_ = dir_.path() + "/mirror";
-  AddEndedJob(1, v1::Job::FAILED, 2);
-  AddEndedJob(2, v1::Job::FAILED, 0);
-  for (const int n : {1, 2}) {
+  AddEndedJob(1, v1::Job::FAILED, 0);
+  AddEndedJob(2, v1::Job::FAILED, 2);
+  AddJob(3, v1::Job::PAUSED, "");
+  has_worker_ = [](const JobRecord& job) { return job.job.id() == TestId(2); };
+  for (const int n : {1, 2, 3}) {
     AddFile("checkpoints/" + TestId(n) + "/step-1/MANIFEST");
     AddFile("checkpoints/" + TestId(n) + "/.writing-step-2/MANIFEST");
     AddFile("checkpoints/" + TestId(n) + "/.removing~.writing-step-1/MANIFEST");
@@ -204,8 +214,43 @@ TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesWithWhatWasBegunOfThat) {
   Pass();
   EXPECT_EQ(FilesIn("checkpoints/" + TestId(1)), 1u);
   EXPECT_EQ(FilesIn("mirror/" + TestId(1)), 0u);
-  EXPECT_EQ(FilesIn("checkpoints/" + TestId(2)), 3u) << "its worker may be about";
-  EXPECT_EQ(FilesIn("mirror/" + TestId(2)), 1u);
+  EXPECT_EQ(FilesIn("checkpoints/" + TestId(2)), 2u) << "its worker is about";
+  EXPECT_EQ(FilesIn("checkpoints/" + TestId(3)), 3u) << "its next worker tidies up";
+  for (const int n : {2, 3}) EXPECT_EQ(FilesIn("mirror/" + TestId(n)), 1u);
+}
+
+TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesOnceThatIsGone) {
+  AddEndedJob(1, v1::Job::CANCELLED, 0);
+  AddFile("checkpoints/" + TestId(1) + "/.writing-step-2/model.safetensors");
+  int asked = 0;
+  has_worker_ = [&asked](const JobRecord&) { return ++asked < 3; };
+  std::vector<size_t> there;
+  const auto look = [&] { there.push_back(FilesIn("checkpoints/" + TestId(1))); };
+  Passes({look, look, look}, absl::Hours(1));
+  EXPECT_THAT(there, ElementsAre(1, 1, 0));
+}
+
+TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesWhenItsJobIsToldToBeOver) {
+  mirror_ = dir_.path() + "/mirror";
+  AddEndedJob(1, v1::Job::SUCCEEDED, 0);
+  // Tried again meanwhile.
+  AddJob(2, v1::Job::STARTING, "");
+  std::vector<size_t> there;
+  Passes({[&] {
+            for (const int n : {1, 2}) {
+              AddFile("checkpoints/" + TestId(n) + "/.writing-step-2/model.safetensors");
+              AddFile("mirror/" + TestId(n) + "/.copying-step-2/model.safetensors");
+              upkeep_->JobIsOver(TestId(n));
+            }
+          },
+          [&] {
+            for (const int n : {1, 2}) {
+              there.push_back(FilesIn("checkpoints/" + TestId(n)));
+              there.push_back(FilesIn("mirror/" + TestId(n)));
+            }
+          }},
+         absl::Hours(1));
+  EXPECT_THAT(there, ElementsAre(0, 0, 1, 1));
 }
 
 TEST_F(UpkeepTest, AClockThatRanAheadMakesNothingOldForADay) {

@@ -185,6 +185,45 @@ TEST(StoreTest, TellsTheMostStepsOfJobsThatGoOn) {
   EXPECT_EQ(*steps, expected);
 }
 
+// Reports of job `n`, from event `sequence` on: after each of these steps.
+JobWrite ReportsWrite(int n, uint64_t sequence, int attempt, int64_t first_step, int64_t last_step, int64_t skipped) {
+  JobWrite all = StepsWrite(n, sequence + static_cast<uint64_t>(last_step - first_step), 0, 0);
+  all.record.job.set_attempt(static_cast<uint32_t>(attempt));
+  all.events.clear();
+  for (int64_t step = first_step; step <= last_step; ++step) {
+    v1::JobEvent event = StepsWrite(n, sequence++, step, skipped).events[0];
+    event.set_attempt(static_cast<uint32_t>(attempt));
+    all.events.push_back(std::move(event));
+  }
+  return all;
+}
+
+// Counters must not go back with a daemon that begins long after training did.
+TEST(StoreTest, TellsTheMostStepsHoweverLongAgoTrainingWentBack) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  for (int n = 1; n <= 3; ++n) ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n)).ok());
+  // In attempts, one of which told of a single step.
+  ASSERT_TRUE(WriteAndWait(*store, ReportsWrite(1, 2, 1, 401, 900, 3)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, ReportsWrite(1, 502, 2, 101, 700, 2)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, ReportsWrite(1, 1102, 3, 50, 50, 1)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, ReportsWrite(1, 1103, 4, 51, 300, 1)).ok());
+  // Within one, where a job may.
+  for (const int n : {2, 3}) {
+    ASSERT_TRUE(WriteAndWait(*store, ReportsWrite(n, 2, 1, 600, 600, 8)).ok());
+    JobWrite behind = ReportsWrite(n, 3, 1, 101, 550, 7);
+    behind.new_spec = true;
+    v1::PrecisionSpec& precision = *behind.record.job.mutable_spec()->mutable_precision();
+    precision.mutable_loss_scale()->set_on_floor(n == 2 ? v1::LossScaleSpec::ROLLBACK : v1::LossScaleSpec::FAIL);
+    ASSERT_TRUE(WriteAndWait(*store, behind).ok());
+  }
+  const auto steps = store->Await([](const Database& database) { return database.LastSteps(); });
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const StepsOfJobs expected = {
+      {TestId(1), {{"main", {900, 3}}}}, {TestId(2), {{"main", {600, 8}}}}, {TestId(3), {{"main", {550, 7}}}}};
+  EXPECT_EQ(*steps, expected);
+}
+
 TEST(StoreTest, WhatIsNoIdIsQuotedInWholeCharacters) {
   TempDir dir;
   auto store = OpenStore(dir);

@@ -109,6 +109,8 @@ class FakeService final : public CallbackService {
  public:
   // Of the next downloads, by how many there were before.
   std::function<absl::StatusOr<Files>(int download)> files;
+  // Whether the checkpoint is among those of the job.
+  bool is_listed = true;
   // Set when a call begins that waits, and when its caller is gone.
   std::promise<void> waiting, gone;
   // The last one.
@@ -120,7 +122,7 @@ class FakeService final : public CallbackService {
   }
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest*,
                                v1::ListCheckpointsResponse* list) override {
-    list->add_checkpoints()->set_name(kCheckpoint);
+    if (is_listed) list->add_checkpoints()->set_name(kCheckpoint);
     return grpc::Status::OK;
   }
   grpc::Status DownloadCheckpoint(grpc::ServerContext*, const v1::DownloadCheckpointRequest* request,
@@ -210,8 +212,8 @@ class ApiTest : public ::testing::Test {
   FakeExchange Exported(const std::string& query) {
     return Fetched(absl::StrCat("/api/v1/jobs/01hq3v7m/checkpoints/", kCheckpoint, "/export?", query));
   }
-  FakeExchange Archive() {
-    return Fetched(absl::StrCat("/api/v1/jobs/01hq3v7m/checkpoints/", kCheckpoint, "?format=tar"));
+  FakeExchange Archive(const std::string& checkpoint = kCheckpoint) {
+    return Fetched(absl::StrCat("/api/v1/jobs/01hq3v7m/checkpoints/", checkpoint, "?format=tar"));
   }
   // What the archive has of each file, by MANIFEST in it.
   static void ExpectWhole(const FakeExchange& answer, const Files& files) {
@@ -248,6 +250,26 @@ TEST_F(ApiTest, AnArchiveIsNamedByItsJob) {
   service_.files = [&](int) { return first_; };
   EXPECT_EQ(Archive().ResponseHeader("Content-Disposition"),
             absl::StrCat("attachment; filename=\"", kJob, "-", kCheckpoint, ".tar\""));
+}
+
+TEST_F(ApiTest, AnArchiveOfTheBestHasItsName) {
+  service_.files = [&](int) { return first_; };
+  const FakeExchange answer = Archive("best");
+  ExpectWhole(answer, first_);
+  EXPECT_EQ(answer.ResponseHeader("Content-Disposition"),
+            absl::StrCat("attachment; filename=\"", kJob, "-", kCheckpoint, ".tar\""));
+}
+
+// As the mirror alone may have it.
+TEST_F(ApiTest, ACheckpointThatIsNotListedComesAsAnArchive) {
+  service_.is_listed = false;
+  service_.files = [&](int) { return first_; };
+  const FakeExchange answer = Archive();
+  ASSERT_EQ(answer.status(), 200) << answer.response().body;
+  EXPECT_EQ(answer.length(), static_cast<int64_t>(answer.response().body.size()));
+  EXPECT_THAT(answer.response().body, HasSubstr(first_[0].second));
+  service_.files = [&](int) { return absl::NotFoundError("no checkpoint"); };
+  EXPECT_EQ(Archive().status(), 404);
 }
 
 TEST_F(ApiTest, AFileOfAnotherSizeGetsNoHeader) {
