@@ -10,6 +10,8 @@ from ampd.v1 import job_pb2
 TEXT = "cycle.txt"
 # Failures by kills are the test's own.
 MANY = {"max_attempts": 1000}
+# Steps of `half`.
+HALF = 200
 
 
 def write_data(root):
@@ -33,6 +35,22 @@ def convolution():
     """FP16 with dropout, batch norm and a running average."""
     return glyphs_job("convolution", steps=400, mode="FP16", batch_size=64, every_steps=37, retry=MANY,
                       optimizer={"adamw": {"learning_rate": 0.002}, "ema": {"decay": 0.99}})
+
+
+def half():
+    """The first half of `convolution`."""
+    spec = convolution()
+    spec["name"] = "half"
+    spec["train"]["steps"] = HALF
+    return spec
+
+
+def continued():
+    """Goes on where a `half` stands; whoever submits it says which."""
+    spec = convolution()
+    spec["name"] = "continued"
+    spec["start_from"] = {"continue_training": True}
+    return spec
 
 
 def adversaries():
@@ -91,6 +109,8 @@ def cancelled():
 KINDS = {
     "perceptron": (perceptron, "SUCCEEDED"),
     "convolution": (convolution, "SUCCEEDED"),
+    "half": (half, "SUCCEEDED"),
+    "continued": (continued, "SUCCEEDED"),
     "adversaries": (adversaries, "SUCCEEDED"),
     "text": (text, "SUCCEEDED"),
     "bench": (bench, "SUCCEEDED"),
@@ -119,6 +139,11 @@ def training_of(events):
             skip = copy.deepcopy(event.overflow_skip)
             steps[("skip", skip.step, skip.phase)] = skip.SerializeToString(deterministic=True)
     return steps
+
+
+def behind(step, training):
+    """Of what training_of() tells, what comes behind that step."""
+    return {key: value for key, value in training.items() if key[1] > step}
 
 
 def check_sequences(events):
@@ -158,9 +183,8 @@ def story(events):
     return "\n".join(lines)
 
 
-def check_repeats(events):
+def check_repeats(events, last=0):
     """A step report, or a cell of a bench, follows the one before it, or the `rewound` that leads back to it."""
-    last = 0
     for event in events:
         if event.HasField("rewound"):
             assert event.rewound.to_step < last, event
@@ -178,7 +202,7 @@ def check_ended(kind, job, events, reference):
     """All that must hold of a job of `kind`; `reference` is what an uninterrupted one came to."""
     check_sequences(events)
     check_chain(events)
-    last = check_repeats(events)
+    last = check_repeats(events, HALF if kind == "continued" else 0)
     wanted = KINDS[kind][1]
     assert state_name(job.state) == wanted, f"{kind} {job.id}: {state_name(job.state)}: {job.failure}"
     assert job.last_sequence == events[-1].sequence

@@ -128,6 +128,8 @@ class Client:
             number = len(self.jobs)
         request = training_service_pb2.CreateJobRequest(request_id=f"chaos-{number}-{kind}")
         json_format.ParseDict(jobs.KINDS[kind][0](), request.spec)
+        if kind == "continued":
+            request.spec.start_from.job_id = self.random.choice(self.halves()).id
         job = self.insist(lambda api: api.CreateJob(request, timeout=20))
         watched = Watched(job.id, kind)
         with self.lock:
@@ -138,6 +140,9 @@ class Client:
             threading.Thread(target=self.guarded, args=(self.cancel, watched), daemon=True).start()
         return watched
 
+    def halves(self):
+        return [job for job in self.jobs if job.kind == "half" and job.ended()]
+
     def submit_all(self):
         while self.submitting:
             if sum(not job.ended() for job in self.jobs) >= WIDTH:
@@ -146,7 +151,8 @@ class Client:
             if not self.kinds:
                 self.kinds = sorted(jobs.KINDS)
                 self.random.shuffle(self.kinds)
-            self.submit(self.kinds.pop())
+            kind = self.kinds.pop()
+            self.submit("half" if kind == "continued" and not self.halves() else kind)
 
     def watch(self, watched):
         while not watched.ended():
@@ -185,13 +191,18 @@ def references(folder):
     try:
         ampd.start()
         kinds = [kind for kind, (_, end) in jobs.KINDS.items() if end != "CANCELLED"]
-        ids = {kind: ampd.submit(jobs.KINDS[kind][0]()).id for kind in kinds}
+        ids = {kind: ampd.submit(jobs.KINDS[kind][0]()).id for kind in kinds if kind != "continued"}
+        ampd.wait(ids["half"])
+        spec = jobs.continued()
+        spec["start_from"]["job_id"] = ids["half"]
+        ids["continued"] = ampd.submit(spec).id
         found = {}
         for kind, job_id in ids.items():
             job = ampd.wait(job_id)
             events = ampd.events(job_id)
             found[kind] = jobs.training_of(events)
             jobs.check_ended(kind, job, events, found[kind])
+        assert found["continued"] == jobs.behind(jobs.HALF, found["convolution"])
         return found
     finally:
         ampd.close()

@@ -350,6 +350,8 @@ class OtherUserTest(SandboxTest):
         daemon = self.other_user()
         self.assert_state(daemon.run(csv_job("dataset:sent/data.csv")), "SUCCEEDED")
         self.assert_state(daemon.run(glyphs_job("next", steps=3, start_from={"job_id": first})), "SUCCEEDED")
+        continued = {"job_id": first, "continue_training": True}
+        self.assert_state(daemon.run(glyphs_job("longer", steps=6, start_from=continued)), "SUCCEEDED")
         model = os.path.join(self.folder, "model.onnx")
         result = daemon.ctl("download", first, model, "--form", "onnx")
         self.assertEqual(result.returncode, 0, result.stderr)
