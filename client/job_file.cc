@@ -73,6 +73,16 @@ absl::StatusOr<JobFile> JobFile::Read(const std::string& path, const std::vector
   return parsed;
 }
 
+namespace {
+
+// Whether points have a value at `path`.
+bool Sweeps(const v1::SweepSpec& sweep, const std::string& path) {
+  return sweep.grid().count(path) > 0 ||
+         absl::c_any_of(sweep.list(), [&](const auto& point) { return point.fields().count(path) > 0; });
+}
+
+}  // namespace
+
 absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::string& name,
                                        const std::vector<std::string>& sets) {
   JobFile file;
@@ -83,6 +93,14 @@ absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::strin
     if (absl::Status status = ApplySet(&file.spec_, set); !status.ok()) return status;
     file.changes_.push_back({PathOf(set), absl::StrCat(kSet, set)});
     paths.push_back(PathOf(set));
+  }
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::string excluded = ExcludedBy(paths[i], *file.spec_.GetDescriptor());
+    // A point would take its place in turn, without a word.
+    const bool is_cleared = absl::EndsWith(sets[i], "=null");
+    if (is_cleared || excluded.empty() || !Sweeps(file.spec_.sweep(), excluded)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(kSet, sets[i], ": the sweep gives ", excluded, ", which excludes it"));
   }
   ClearReplaced(paths, &file.spec_);
   return file;

@@ -65,6 +65,22 @@ Message* Below(absl::string_view step, const FieldDescriptor* field, Message* me
 
 }  // namespace
 
+std::string ExcludedBy(const std::string& path, const google::protobuf::Descriptor& type) {
+  const google::protobuf::Descriptor* at = &type;
+  size_t begin = 0;
+  while (at != nullptr) {
+    const size_t dot = path.find('.', begin);
+    const absl::string_view step = absl::string_view(path).substr(begin, dot - begin);
+    const auto* field = at->FindFieldByName(std::string(step.substr(0, step.find('['))));
+    if (field == nullptr) break;
+    if (const auto* other = OtherOf(*field)) return absl::StrCat(path.substr(0, begin), other->name());
+    if (dot == std::string::npos) break;
+    at = field->message_type();
+    begin = dot + 1;
+  }
+  return "";
+}
+
 void ClearReplaced(const std::vector<std::string>& paths, Message* message) {
   for (const std::string& path : paths) {
     Message* at = message;

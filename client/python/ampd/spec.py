@@ -80,9 +80,18 @@ def read_spec(spec: SpecLike, sets: Sets = ()) -> Spec:
         read = _read_tree(from_python(spec), "")
     else:
         read = _read_file(os.fspath(spec))
+    given = []
     for path, node in _assignments(sets):
         read.message = _with(read.message, path, node)
         read.set_paths.append(path)
+        if node.kind != "null":
+            given.append(path)
+    for path in given:
+        # A point would take its place in turn, without a word.
+        excluded = _excluded_by(path)
+        swept = set(read.message.sweep.grid).union(*(point.fields for point in read.message.sweep.list))
+        if excluded in swept:
+            raise invalid([FieldViolation(path, f"the sweep gives {excluded}, which excludes it")])
     _clear_replaced(read.set_paths, read.message)
     return read
 
@@ -147,6 +156,19 @@ def _clear_replaced(paths: Sequence[str], message: Any) -> None:
                 break
             at = _below(at, field, step) if dot else None
             before += step + dot
+
+
+def _excluded_by(path: str) -> Optional[str]:
+    """The path of the field that the one at `path` excludes."""
+    type_, before, rest = job_pb2.JobSpec.DESCRIPTOR, "", path
+    while type_ is not None and rest:
+        step, dot, rest = rest.partition(".")
+        field = type_.fields_by_name.get(step.partition("[")[0])
+        other = None if field is None else _other_of(field)
+        if field is None or other is not None:
+            return None if other is None else before + other
+        type_, before = field.message_type, before + step + dot
+    return None
 
 
 def _other_of(field: FieldDescriptor) -> Optional[str]:

@@ -1,5 +1,8 @@
 #include "client/job_file.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace ampd::client {
@@ -84,6 +87,17 @@ TEST(JobFileTest, WhatIsSetTakesThePlaceOfWhatExcludesItInTheFile) {
   EXPECT_EQ(read({"train={epochs: 3}", "train.steps=70"}).train().ShortDebugString(), "epochs: 3 steps: 70");
   EXPECT_EQ(read({"train.epochs=3", "train={steps: 70}"}).train().ShortDebugString(), "steps: 70");
   EXPECT_EQ(read({"train.epochs=null", "train.steps=70"}).train().ShortDebugString(), "steps: 70 eval_every_epochs: 1");
+}
+
+// A point would take its place in turn, without a word.
+TEST(JobFileTest, WhatASweepExcludesIsNotSet) {
+  for (const char* const sweep : {"grid: {train.epochs: [1, 2]}", "list: [{seed: 1}, {train.epochs: 2}]"}) {
+    const std::string text = absl::StrCat("train: {steps: 3}\nsweep: {", sweep, "}\n");
+    EXPECT_EQ(JobFile::Parse(text, "job.yaml", {"seed=1", "train.steps=70"}).status().message(),
+              "--set train.steps=70: the sweep gives train.epochs, which excludes it");
+    EXPECT_TRUE(JobFile::Parse(text, "job.yaml", {"train.steps=null"}).ok());
+    EXPECT_TRUE(JobFile::Parse(text, "job.yaml", {"train.epochs=4"}).ok());
+  }
 }
 
 TEST(JobFileTest, NamesWhatCannotBeRead) {
