@@ -406,10 +406,13 @@ std::vector<std::string> ToTry(const Failure& failure, const WhyInput& input) {
       if (absl::StrContains(failure.message(), "limits.max_skip_ratio")) return AgainstDivergence(input);
       advice = {"raise the limit that the message names (limits), or make the job cheaper: ampctl plan FILE"};
       if (!input.job.summary().checkpoint().empty()) {
+        const bool is_auto = input.job.spec().precision().mode() == v1::PrecisionSpec::AUTO;
+        const std::string mode =
+            is_auto ? absl::StrCat(" --set precision.mode=", v1::PrecisionSpec::Mode_Name(ModeOf(input.job))) : "";
         advice.push_back(
             absl::StrCat("with a higher limit a new job may go on where it stood: ampctl submit FILE "
                          "--continue-from ",
-                         input.job.id()));
+                         input.job.id(), mode));
       }
       return advice;
     case Failure::DISK_FULL:

@@ -13,20 +13,30 @@
 
 namespace ampd::train {
 
-// Whether a training of `spec`, `total_steps` long, may go on from `state`: whether every number that the state and the
+// What the data makes of a spec.
+struct TrainingLength {
+  // In all.
+  int64_t steps = 0;
+  // Of the training set.
+  int64_t samples = 0;
+};
+
+// Whether a training of `spec`, so long, may go on from `state`: whether every number that the state and the
 // tensors beside it stand for means the same in both. INVALID_ARGUMENT with the fields of `spec` that do not allow it:
 // start_from.continue_training, with up to five that differ and both values, or because the state does not tell of its
-// spec or tells of one that this build refuses; and train.epochs or train.steps where no step is left.
-absl::Status CheckContinues(const TrainState& state, const ResolvedJobSpec& spec, int64_t total_steps);
+// spec or tells of one that this build refuses; data.train where it has another number of samples, in which the place
+// would be another; and train.epochs or train.steps where no step is left.
+absl::Status CheckContinues(const TrainState& state, const ResolvedJobSpec& spec, const TrainingLength& length);
 
-// The same of the checkpoint that was held for the job in `folder`; its tensors are not read. DATA_LOSS and UNAVAILABLE
-// as ReadTrainState().
-absl::Status CheckContinues(const std::string& folder, const ResolvedJobSpec& spec, int64_t total_steps);
+// The same of the checkpoint that was held for the job in `folder`, whose tensors are not read; and whether
+// model.onnx.path is the file that was trained, as it was read last. DATA_LOSS and UNAVAILABLE as ReadTrainState().
+absl::Status CheckContinues(const std::string& folder, const ResolvedJobSpec& spec, const TrainingLength& length);
 
 // The checkpoint that was held for the job in `folder`, once it may be continued; without what its own job went by and
-// this one begins anew: the best evaluation so far, and what early stopping counted. Errors carry a failure class.
+// this one begins anew: the best evaluation so far, what early stopping counted, rollbacks, the skips that limits look
+// at; and with that job's counts as inherited ones. Errors carry a failure class.
 absl::StatusOr<LoadedCheckpoint> LoadContinued(const std::string& folder, const ResolvedJobSpec& spec,
-                                               int64_t total_steps);
+                                               const TrainingLength& length);
 
 }  // namespace ampd::train
 

@@ -194,7 +194,7 @@ absl::Status FitsStart(const ResolvedJobSpec& spec, const StartSources& sources,
   if (source.continue_training()) {
     const v1::TrainSpec& train = spec.proto().train();
     const int64_t steps = train.has_steps() ? train.steps() : train.epochs() * (samples / train.batch_size());
-    AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, steps));
+    AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, {.steps = steps, .samples = samples}));
   }
   return weights.Check(planned.layout).status();
 }

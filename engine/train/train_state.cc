@@ -20,6 +20,12 @@ std::string LossToJson(const std::optional<double>& loss) {
   return loss ? absl::StrFormat(",\n     \"loss\": %.17g", *loss) : "";
 }
 
+std::string InheritedToJson(const PhaseState& phase) {
+  if (phase.inherited_applied == 0 && phase.inherited_skipped == 0) return "";
+  return absl::StrFormat(",\n     \"inherited\": {\"steps_applied\": %d, \"steps_skipped\": %d}",
+                         phase.inherited_applied, phase.inherited_skipped);
+}
+
 std::string ToJson(const PhaseState& phase) {
   const optim::LossScalerState& s = phase.scaler;
   // Nine significant digits name a float exactly.
@@ -27,10 +33,10 @@ std::string ToJson(const PhaseState& phase) {
       "    {\"name\": %s,\n"
       "     \"loss_scaler\": {\"scale\": %.9g, \"good_steps\": %d, \"hysteresis_left\": %d, \"steps_applied\": %d,\n"
       "                     \"steps_skipped\": %d, \"last_overflow_step\": %d, \"rollbacks\": %d, \"fell_back\": %s},\n"
-      "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}%s}",
+      "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}%s%s}",
       JsonQuoted(phase.name), s.scale, s.good_steps, s.hysteresis_left, s.steps_applied, s.steps_skipped,
       s.last_overflow_step, s.rollbacks, s.fell_back ? "true" : "false", phase.skips.consecutive,
-      absl::StrJoin(phase.skips.recent, ","), LossToJson(phase.loss));
+      absl::StrJoin(phase.skips.recent, ","), LossToJson(phase.loss), InheritedToJson(phase));
 }
 
 // Reads the members of one object; the first error sticks.
@@ -209,6 +215,15 @@ absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
   AMPD_ASSIGN_OR_RETURN(phase.skips, ParseSkips(skips));
   if (const Json* loss = json.Find("loss"); loss != nullptr) {
     AMPD_ASSIGN_OR_RETURN(phase.loss, loss->AsDouble());
+  }
+  if (const Json* inherited = json.Find("inherited"); inherited != nullptr) {
+    Reader counts(*inherited, "inherited");
+    phase.inherited_applied = counts.Count("steps_applied");
+    phase.inherited_skipped = counts.Count("steps_skipped");
+    if (phase.inherited_applied > phase.scaler.steps_applied || phase.inherited_skipped > phase.scaler.steps_skipped) {
+      counts.Fail("more than loss_scaler counts");
+    }
+    AMPD_RETURN_IF_ERROR(counts.status());
   }
   return phase;
 }

@@ -21,6 +21,10 @@ struct PhaseState {
   SkipHistory skips;
   // Of the newest step whose loss was finite; nullopt: there was none, or an earlier build wrote the checkpoint.
   std::optional<double> loss = std::nullopt;
+  // Of a training that another job began (start_from.continue_training): the counts of `scaler` that are that one's,
+  // and are not told as this job's.
+  int64_t inherited_applied = 0;
+  int64_t inherited_skipped = 0;
 
   bool operator==(const PhaseState&) const = default;
 };

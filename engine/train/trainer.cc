@@ -17,6 +17,7 @@
 #include "engine/train/spec_configs.h"
 #include "engine/train/start_weights.h"
 #include "engine/train/trainer_impl.h"
+#include "proto/spec/start_step.h"
 
 namespace ampd::train {
 namespace {
@@ -121,14 +122,16 @@ std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
   for (size_t i = 0; i < state_.phases.size(); ++i) {
     const PhaseState& phase = state_.phases[i];
     starts.push_back({phase.name, runners_[i]->LearningRate(std::max<int64_t>(phase.scaler.steps_applied - 1, 0)),
-                      static_cast<double>(phase.scaler.scale), phase.scaler.steps_applied, phase.scaler.steps_skipped});
+                      static_cast<double>(phase.scaler.scale), phase.scaler.steps_applied - phase.inherited_applied,
+                      phase.scaler.steps_skipped - phase.inherited_skipped});
   }
   return starts;
 }
 
 absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
   if (!checkpoint.has_value() && job().start_from().continue_training()) {
-    AMPD_ASSIGN_OR_RETURN(checkpoint, LoadContinued(options_.start_checkpoint_dir, spec_, total_steps_));
+    AMPD_ASSIGN_OR_RETURN(checkpoint, LoadContinued(options_.start_checkpoint_dir, spec_,
+                                                    {.steps = total_steps_, .samples = data_->train().size()}));
   }
   std::vector<bool> fell_back;
   if (checkpoint.has_value()) {
@@ -339,9 +342,10 @@ absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
     return reporter_->Emit(std::move(event));
   }
   const bool knows_reports = options_.last_checkpoint.has_value();
-  if (knows_reports && saved_step_ >= 0 && state_.step > options_.last_reported_step) {
-    return reporter_->Log(v1::LogLine::WARNING, absl::StrCat(resumed, "; steps ", options_.last_reported_step + 1,
-                                                             " to ", state_.step, " have no reports"));
+  const int64_t reported = std::max(options_.last_reported_step, StepsBefore(job()));
+  if (knows_reports && saved_step_ >= 0 && state_.step > reported) {
+    return reporter_->Log(v1::LogLine::WARNING,
+                          absl::StrCat(resumed, "; steps ", reported + 1, " to ", state_.step, " have no reports"));
   }
   return saved_step_ < 0 ? absl::OkStatus() : reporter_->Log(v1::LogLine::INFO, resumed);
 }
@@ -507,15 +511,16 @@ absl::Status TrainerImpl::Diagnose(const data::Batch& batch, size_t phase) {
 absl::Status TrainerImpl::ReportStep(const data::Batch& batch, double seconds) {
   records_.clear();
   for (const PhaseResult& result : results_) {
-    const optim::LossScalerState& scaler = state_.phases[result.phase].scaler;
+    const PhaseState& phase = state_.phases[result.phase];
+    const optim::LossScalerState& scaler = phase.scaler;
     records_.push_back({.phase = result.phase,
                         .loss = result.step.loss,
                         .applied = result.step.applied(),
                         .learning_rate = result.step.learning_rate,
                         .gradient_norm = result.step.gradient_norm,
                         .loss_scale = static_cast<double>(scaler.scale),
-                        .steps_applied = scaler.steps_applied,
-                        .steps_skipped = scaler.steps_skipped});
+                        .steps_applied = scaler.steps_applied - phase.inherited_applied,
+                        .steps_skipped = scaler.steps_skipped - phase.inherited_skipped});
   }
   return reporter_->AddStep({.step = state_.step,
                              .epoch = batch.epoch,
@@ -645,8 +650,8 @@ absl::Status TrainerImpl::EmitCheckpoint(std::optional<double> write_seconds) {
     phase->set_name(state.name);
     if (state.loss) phase->set_loss(*state.loss);
     phase->set_loss_scale(static_cast<double>(state.scaler.scale));
-    phase->set_steps_applied(state.scaler.steps_applied);
-    phase->set_steps_skipped(state.scaler.steps_skipped);
+    phase->set_steps_applied(state.scaler.steps_applied - state.inherited_applied);
+    phase->set_steps_skipped(state.scaler.steps_skipped - state.inherited_skipped);
   }
   return reporter_->Emit(std::move(event));
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "engine/core/status.h"
+#include "proto/spec/start_step.h"
 #include "server/jobs/core.h"
 #include "server/jobs/summary.h"
 #include "server/metrics/metrics.h"
@@ -182,7 +183,7 @@ void ControllerCore::ChargeRewound(LiveJob& live, int64_t to_step) {
   std::map<int64_t, Charged>& known = live.job.MutableRecord().charged_at_checkpoints;
   const JobRecord& record = live.job.record();
   const auto then = known.find(to_step);
-  if (then != known.end() || to_step == 0) {
+  if (then != known.end() || to_step <= StepsBefore(record.job.spec())) {
     const Charged since = then == known.end() ? Charged() : then->second;
     const Charged now = ChargedSoFar(live);
     const Charged until = live.charged_before.value_or(now);

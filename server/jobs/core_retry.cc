@@ -1,4 +1,5 @@
 // Queuing jobs again that have ended.
+#include <string>
 #include <utility>
 
 #include "engine/core/status.h"
@@ -6,6 +7,12 @@
 
 namespace ampd {
 namespace {
+
+// How to go on behind its limit, where that is possible.
+std::string GoingOn(const v1::Job& job) {
+  if (job.summary().checkpoint().empty()) return "";
+  return "; a new job with another limit may continue its training (start_from.continue_training)";
+}
 
 // Why the job would only end as it did.
 absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
@@ -15,15 +22,13 @@ absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
   }
   const v1::LimitSpec& limits = job.spec().limits();
   if (limits.has_max_run_seconds() && run_time >= absl::Seconds(limits.max_run_seconds())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.id(), " ran for ", absl::FormatDuration(run_time),
-                     " of limits.max_run_seconds: ", limits.max_run_seconds(),
-                     "; a new job with another limit may continue its training (start_from.continue_training)"));
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.id(), " ran for ", absl::FormatDuration(run_time),
+                                                      " of limits.max_run_seconds: ", limits.max_run_seconds(),
+                                                      GoingOn(job)));
   }
   if (limits.has_max_cost_usd() && job.cost_usd() >= limits.max_cost_usd()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.id(), " cost ", job.cost_usd(), " of limits.max_cost_usd: ", limits.max_cost_usd(),
-                     "; a new job with another limit may continue its training (start_from.continue_training)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id(), " cost ", job.cost_usd(), " of limits.max_cost_usd: ", limits.max_cost_usd(), GoingOn(job)));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "proto/spec/start_step.h"
 #include "server/metrics/metrics.h"
 
 namespace ampd {
@@ -22,12 +23,13 @@ constexpr double kLossSteps = 100;
 // sums and differences integers might not hold.
 double LossWeight(double steps) { return -std::expm1(-std::max(steps, 0.0) / kLossSteps); }
 
-// Takes into the mean the loss of the last `steps` attempted steps. How many there were before them is still in
-// `summary`.
-void FoldLoss(double loss, double steps, v1::JobSummary* summary) {
+// Takes into the mean the loss of the last `steps` attempted steps. How many there were before them, `others`' among
+// them, is still in `summary`.
+void FoldLoss(double loss, double steps, int64_t others, v1::JobSummary* summary) {
   if (!std::isfinite(loss)) return summary->set_loss(std::numeric_limits<double>::quiet_NaN());
   if (!summary->has_loss() || !std::isfinite(summary->loss())) return summary->set_loss(loss);
-  const double before = LossWeight(static_cast<double>(summary->step())) * std::exp(-std::max(steps, 0.0) / kLossSteps);
+  const double own = static_cast<double>(summary->step()) - static_cast<double>(others);
+  const double before = LossWeight(own) * std::exp(-std::max(steps, 0.0) / kLossSteps);
   const double now = LossWeight(steps);
   if (now > 0) summary->set_loss((before * summary->loss() + now * loss) / (before + now));
 }
@@ -58,7 +60,7 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
     const v1::PhaseReport& main = step.phases(0);
     const auto first = static_cast<double>(step.first_step()), last = static_cast<double>(step.last_step());
     if (FirstPhaseRan(first, last, record->job.spec())) {
-      FoldLoss(main.loss(), last - first + 1, &summary);
+      FoldLoss(main.loss(), last - first + 1, StepsBefore(record->job.spec()), &summary);
     }
     summary.set_loss_scale(main.loss_scale());
   }
@@ -80,12 +82,13 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
 void FoldUnreported(const v1::CheckpointSaved& checkpoint, JobRecord* record, Deltas* deltas) {
   v1::JobSummary& summary = *record->job.mutable_summary();
   if (checkpoint.phases().empty() || checkpoint.step() < summary.step()) return;
-  const double steps = static_cast<double>(checkpoint.step()) - static_cast<double>(summary.step());
+  const int64_t others = StepsBefore(record->job.spec());
+  const double steps = static_cast<double>(checkpoint.step()) - static_cast<double>(std::max(summary.step(), others));
   AddDelta(deltas, kSamplesCounter, steps * static_cast<double>(record->job.spec().train().batch_size()));
   const v1::CheckpointSaved::Phase& main = checkpoint.phases(0);
   // The last of the steps that have no reports speaks for all: one batch's loss is nearer to the newest than what they
   // have left behind. A report's mean says more than that of its last step.
-  if (main.has_loss() && (steps > 0 || !summary.has_loss())) FoldLoss(main.loss(), steps, &summary);
+  if (main.has_loss() && (steps > 0 || !summary.has_loss())) FoldLoss(main.loss(), steps, others, &summary);
   summary.set_loss_scale(main.loss_scale());
   FoldCounts(checkpoint.phases(), &summary, deltas);
   summary.set_step(checkpoint.step());
@@ -121,7 +124,7 @@ void FoldRewound(int64_t step, JobRecord* record) {
   summary.clear_accuracy();
   const auto then = known.find(step);
   // Neither: the totals are told anew with the next report.
-  if (then == known.end() && step > 0) return;
+  if (then == known.end() && step > StepsBefore(record->job.spec())) return;
   const v1::JobSummary before = then == known.end() ? v1::JobSummary() : then->second;
   summary.set_epoch(before.epoch());
   if (before.has_loss()) summary.set_loss(before.loss());

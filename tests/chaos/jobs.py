@@ -146,6 +146,11 @@ def behind(step, training):
     return {key: value for key, value in training.items() if key[1] > step}
 
 
+def losses(training):
+    """Of what training_of() tells, the losses and scales: counts of steps are a job's own."""
+    return {key: [phase[:3] for phase in phases] for key, phases in training.items() if key[0] == "loss"}
+
+
 def check_sequences(events):
     """1..N, no gap and no duplicate, with the terminal event last and nowhere else."""
     following = 1

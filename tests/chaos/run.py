@@ -202,7 +202,7 @@ def references(folder):
             events = ampd.events(job_id)
             found[kind] = jobs.training_of(events)
             jobs.check_ended(kind, job, events, found[kind])
-        assert found["continued"] == jobs.behind(jobs.HALF, found["convolution"])
+        assert jobs.losses(found["continued"]) == jobs.losses(jobs.behind(jobs.HALF, found["convolution"]))
         return found
     finally:
         ampd.close()

@@ -170,7 +170,11 @@ class StartFromTest(OneDaemonTest):
         self.assertFalse(set(losses) & set(losses_by_step(events)))
         losses.update(losses_by_step(events))
         self.assertEqual(bits(losses), bits(losses_by_step(self.ampd.events(whole.id))))
-        self.assertEqual(second.summary.steps_skipped, whole.summary.steps_skipped)
+        # Counts are the job's own, in the sums over all jobs too.
+        for count in "steps_applied", "steps_skipped":
+            self.assertEqual(*(getattr(first.summary, count) + getattr(second.summary, count), getattr(whole.summary, count)), count)
+        self.assertEqual(second.summary.steps_applied + second.summary.steps_skipped, 20)
+        self.assertEqual(second.wasted_usd, 0)
         self.assertIn(f"continues the training of checkpoint {first.summary.checkpoint} of job {first.id}: 40 of 60 steps are done",
                       "\n".join(logs(events)))
         # As the server resolved it, once more; and on.

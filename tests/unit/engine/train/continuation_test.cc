@@ -12,6 +12,7 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_weights.h"
 #include "engine/train/failure.h"
+#include "engine/train/spec_configs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/floor_job.h"
@@ -115,7 +116,24 @@ TEST_P(ContinuationOf, IsTheTrainingThatWasNeverInterrupted) {
   const auto state = ReadTrainState(options.checkpoint_dir + last);
   const auto expected = ReadTrainState(uninterrupted.checkpoint_dir + last);
   ASSERT_TRUE(state.ok() && expected.ok()) << state.status() << expected.status();
-  EXPECT_EQ(state->phases, expected->phases);
+  ASSERT_EQ(state->phases.size(), expected->phases.size());
+  for (size_t i = 0; i < state->phases.size(); ++i) {
+    EXPECT_EQ(state->phases[i].scaler, expected->phases[i].scaler);
+    EXPECT_EQ(state->phases[i].loss, expected->phases[i].loss);
+  }
+  // The steps that are told are its own: those of both jobs make up the whole.
+  for (int i = 0; i < whole.steps().back().phases_size(); ++i) {
+    const v1::PhaseReport all = whole.steps().back().phases(i), a = first.steps().back().phases(i),
+                          b = second.steps().back().phases(i);
+    EXPECT_EQ(a.steps_applied() + b.steps_applied(), all.steps_applied()) << all.name();
+    EXPECT_EQ(a.steps_skipped() + b.steps_skipped(), all.steps_skipped()) << all.name();
+    const v1::CheckpointSaved::Phase kept = second.checkpoints().back().phases(i);
+    EXPECT_EQ(kept.steps_applied(), b.steps_applied());
+    EXPECT_EQ(kept.steps_skipped(), b.steps_skipped());
+  }
+  // Of a job that continues this one, too.
+  const auto next = ReadTrainState(options.checkpoint_dir + last);
+  EXPECT_EQ(next->phases[0].inherited_applied, first.steps().back().phases(0).steps_applied());
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ContinuationOf, testing::ValuesIn(Jobs()),
@@ -130,6 +148,8 @@ TEST_F(ContinuationTest, AWorkerThatDiesBeginsThereAgain) {
   const auto spec = Spec(With(job.parts, {kTwoEpochs, From(CheckpointName(kEpoch)), "checkpoint { every_steps: 5 }"}));
   TrainerOptions options = Continuing("second");
   std::vector<int64_t> began;
+  // By every attempt alike.
+  int64_t applied = 0;
   for (const int64_t dies_at : {13, 17, 0}) {
     Recorder recorder;
     recorder.on_event = [&](const v1::JobEvent& event) {
@@ -148,7 +168,9 @@ TEST_F(ContinuationTest, AWorkerThatDiesBeginsThereAgain) {
       EXPECT_EQ(recorder.rewound()[0].to_step(), began.back() - 1);
     }
     options.last_reported_step = dies_at;
+    applied = recorder.steps().back().phases(0).steps_applied() + recorder.steps().back().phases(0).steps_skipped();
   }
+  EXPECT_EQ(applied, kEpoch);
   EXPECT_THAT(began, ElementsAre(11, 11, 16));
 }
 
@@ -202,12 +224,17 @@ TEST_F(ContinuationTest, SteersTheStepsToComeAnew) {
       "optimizer { groups { match: '*.bias' learning_rate_scale: 0.5 } } checkpoint { every_steps: 4 }",
   };
   int run = 0;
+  std::vector<std::vector<double>> losses;
   for (const std::string& change : changes) {
     Recorder second;
     const auto outcome = Train(Spec(With(parts, {kTwoEpochs, change, From(CheckpointName(kEpoch))})),
                                Continuing(absl::StrCat("second", ++run)), &second);
     EXPECT_TRUE(outcome.ok()) << change << outcome.status();
     EXPECT_EQ(second.steps().back().last_step(), 2 * kEpoch);
+    losses.push_back(second.losses());
+  }
+  for (size_t i = 0; i < losses.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(losses[i], losses[j]) << changes[i] << " as " << changes[j];
   }
   Recorder second;
   ASSERT_TRUE(
@@ -231,7 +258,9 @@ TEST_F(ContinuationTest, AnotherTrainingIsRefused) {
       {"data { image { random_flip: false } }", "data.image.random_flip was true, is false"},
       {"precision { mode: BF16 }", "precision.mode was "},
       {"optimizer { adamw {} }", "optimizer.sgd was "},
-      {"optimizer { sgd { momentum: 0 } }", "optimizer.sgd.momentum was 0.9, is -"},
+      {"optimizer { sgd { momentum: 0 } }", "optimizer.sgd.momentum was 0.9, is 0"},
+      {"optimizer { sgd { dampening: 0.5 } }", "optimizer.sgd.dampening was 0, is 0.5"},
+      {"precision { rules { match: 'head' dtype: FP32 } }", "precision.rules[0] was -, is "},
       {"optimizer { ema {} }", "optimizer.ema was -, is {}"},
       {"model { layers { relu {} } }", "model.layers[5] was -, is "},
       {"train { epochs: 1 }",
@@ -258,6 +287,70 @@ TEST_F(ContinuationTest, AnotherTrainingIsRefused) {
     ASSERT_GE(plan.errors_size(), 1) << change << plan.data_error();
     EXPECT_THAT(absl::StrCat(plan.errors(0).field(), ": ", plan.errors(0).description()), HasSubstr(message));
   }
+}
+
+// What moments are made by is a part of what they mean.
+TEST_F(ContinuationTest, MomentsOfAnotherMakingAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> refused = {
+      {"adam", "beta1: 0.5"},        {"adam", "beta2: 0.5"},
+      {"adamw", "beta1: 0.5"},       {"adamw", "beta2: 0.5"},
+      {"lamb", "beta1: 0.5"},        {"lamb", "beta2: 0.5"},
+      {"rmsprop", "smoothing: 0.5"}, {"rmsprop", "momentum: 0.5"},
+      {"rmsprop", "centered: true"}, {"adagrad", "initial_accumulator: 100"},
+  };
+  const auto spec = [](const std::string& kind, const std::string& setting, bool continues) {
+    return Spec({kConvNet, kRun, absl::StrCat("optimizer { ", kind, " { ", setting, " } }"),
+                 continues ? kTwoEpochs : "", continues ? From(CheckpointName(kEpoch)) : ""});
+  };
+  for (const auto& [kind, setting] : refused) {
+    TrainState state;
+    state.step = kEpoch;
+    state.spec = HashedSpec(spec(kind, "", false));
+    EXPECT_TRUE(CheckContinues(state, spec(kind, "weight_decay: 0.25", true), {.steps = 20, .samples = 320}).ok());
+    const absl::Status status = CheckContinues(state, spec(kind, setting, true), {.steps = 20, .samples = 320});
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("optimizer.", kind, ".", setting.substr(0, setting.find(':')), " was ")));
+  }
+}
+
+TEST_F(ContinuationTest, AnotherNumberOfSamplesIsRefused) {
+  TrainState state;
+  state.step = kEpoch;
+  state.input.samples = 320;
+  state.spec = HashedSpec(Spec({kConvNet, kRun}));
+  const auto spec = Spec({kConvNet, kRun, kTwoEpochs, From(CheckpointName(kEpoch))});
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320}).ok());
+  EXPECT_EQ(CheckContinues(state, spec, {.steps = 20, .samples = 640}).message(),
+            "data.train: has 640 samples, and had 320 in the training of checkpoint step-000000010 of job 01hq3v7m");
+}
+
+// JSON's -0 is read as 0.
+TEST_F(ContinuationTest, TheSameFileIsTheSameTraining) {
+  const std::string odd = "model { loss { softmax_cross_entropy { label_smoothing: -0.0 } } }";
+  TrainState state;
+  state.step = kEpoch;
+  state.spec = HashedSpec(Spec({kConvNet, kRun, odd}));
+  const auto spec = Spec({kConvNet, kRun, odd, kTwoEpochs, From(CheckpointName(kEpoch))});
+  EXPECT_EQ(CheckContinues(state, spec, {.steps = 20, .samples = 320}), absl::OkStatus());
+}
+
+// They are of the whole job, and that one was another.
+TEST_F(ContinuationTest, RollbacksAndSkipsCountAnew) {
+  const std::vector<std::string> parts = {kConvNet, kRun, kScaled};
+  Recorder first;
+  ASSERT_TRUE(Train(Spec(parts), First(), &first).ok());
+  auto state = ReadTrainState(Continuing("second").start_checkpoint_dir);
+  ASSERT_TRUE(state.ok());
+  ASSERT_FALSE(state->phases[0].skips.recent.empty() && state->phases[0].scaler.steps_skipped == 0);
+  const auto loaded =
+      LoadContinued(Continuing("second").start_checkpoint_dir,
+                    Spec(With(parts, {kTwoEpochs, From(CheckpointName(kEpoch)),
+                                      "precision { loss_scale { on_floor: ROLLBACK max_rollbacks: 7 } }"})),
+                    {.steps = 20, .samples = 320});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->state.phases[0].scaler.rollbacks, 0);
+  EXPECT_EQ(loaded->state.phases[0].skips, SkipHistory());
+  EXPECT_EQ(loaded->state.phases[0].inherited_skipped, state->phases[0].scaler.steps_skipped);
 }
 
 TEST_F(ContinuationTest, WhatIsDamagedIsNotRetried) {

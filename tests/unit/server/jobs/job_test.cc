@@ -23,12 +23,23 @@ Job NewJob() {
   return Job::New("01h00000000000000000000000", 1, spec, v1::ModelPlan(), kNow);
 }
 
-Job RunningJob() {
-  Job job = NewJob();
+Job Run(Job job) {
   job.Tick(absl::Seconds(100));
   EXPECT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow).ok());
   EXPECT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow).ok());
   return job;
+}
+
+Job RunningJob() { return Run(NewJob()); }
+
+// One that continues the training of another behind step 200.
+Job ContinuedJob() {
+  v1::JobSpec spec;
+  spec.mutable_train()->set_batch_size(32);
+  spec.mutable_start_from()->set_job_id("01h00000000000000000000000");
+  spec.mutable_start_from()->set_checkpoint("step-000000200");
+  spec.mutable_start_from()->set_continue_training(true);
+  return Run(Job::New("01h00000000000000000000001", 2, spec, v1::ModelPlan(), kNow));
 }
 
 v1::JobEvent Step(int64_t first, int64_t last, int64_t applied, double loss) {
@@ -270,6 +281,36 @@ TEST(JobTest, RepeatedStepsCountAsTheirSamplesDo) {
   const auto from_start = CountersOf(&after, {RewoundTo(0), Step(1, 3, 2, 1)});
   EXPECT_EQ(from_start.at(kStepsAppliedCounter), 2);
   EXPECT_EQ(from_start.at(kStepsSkippedCounter), 1);
+}
+
+TEST(JobTest, AContinuedJobCountsItsOwnSteps) {
+  // As its worker tells: steps go on, counts begin anew.
+  const auto step = [](int64_t at, int64_t applied, double loss) {
+    v1::JobEvent event = Step(at, at, applied, loss);
+    event.mutable_step()->mutable_phases(0)->set_steps_skipped(at - 200 - applied);
+    return event;
+  };
+  Job job = ContinuedJob();
+  const auto deltas = CountersOf(&job, {step(201, 1, 8), step(202, 1, 2), step(203, 2, 2), step(204, 3, 2)});
+  EXPECT_EQ(deltas.at(kStepsAppliedCounter), 3);
+  EXPECT_EQ(deltas.at(kStepsSkippedCounter), 1);
+  EXPECT_EQ(deltas.at(kSamplesCounter), 4 * 32);
+  EXPECT_EQ(job.proto().summary().step(), 204);
+  // As of a job that began with these losses.
+  EXPECT_NEAR(job.proto().summary().loss(), 3.5, 0.1);
+  // It begins there again: nothing is known that would have to be undone.
+  const auto anew = CountersOf(&job, {RewoundTo(200), step(201, 1, 8)});
+  EXPECT_EQ(anew.at(kStepsAppliedCounter), 1);
+  EXPECT_EQ(job.proto().summary().loss(), 8);
+  EXPECT_EQ(job.proto().summary().steps_skipped(), 0);
+  // Of reports that are missing it counts those steps that were its own.
+  Job other = ContinuedJob();
+  v1::JobEvent left = CheckpointAt(230);
+  left.mutable_checkpoint()->set_already_written(true);
+  left.mutable_checkpoint()->add_phases()->set_steps_applied(30);
+  const auto unreported = CountersOf(&other, {left});
+  EXPECT_EQ(unreported.at(kStepsAppliedCounter), 30);
+  EXPECT_EQ(unreported.at(kSamplesCounter), 30 * 32);
 }
 
 TEST(JobTest, FiguresOfUndoneStepsDoNotStand) {
