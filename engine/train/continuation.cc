@@ -25,18 +25,20 @@ constexpr size_t kMostValueBytes = 60;
 // what was summed up with one rate is corrected (Adam's bias), or weighed, by the same.
 v1::OptimizerSpec Moments(const v1::OptimizerSpec& optimizer) {
   v1::OptimizerSpec moments;
+  const auto take_betas = [](const auto& from, auto* to) {
+    to->set_beta1(from.beta1());
+    to->set_beta2(from.beta2());
+  };
   switch (optimizer.kind_case()) {
     case v1::OptimizerSpec::kSgd:
       moments.mutable_sgd()->set_momentum(optimizer.sgd().momentum());
       moments.mutable_sgd()->set_dampening(optimizer.sgd().dampening());
       break;
     case v1::OptimizerSpec::kAdam:
-      moments.mutable_adam()->set_beta1(optimizer.adam().beta1());
-      moments.mutable_adam()->set_beta2(optimizer.adam().beta2());
+      take_betas(optimizer.adam(), moments.mutable_adam());
       break;
     case v1::OptimizerSpec::kAdamw:
-      moments.mutable_adamw()->set_beta1(optimizer.adamw().beta1());
-      moments.mutable_adamw()->set_beta2(optimizer.adamw().beta2());
+      take_betas(optimizer.adamw(), moments.mutable_adamw());
       break;
     case v1::OptimizerSpec::kRmsprop:
       moments.mutable_rmsprop()->set_centered(optimizer.rmsprop().centered());
@@ -47,8 +49,7 @@ v1::OptimizerSpec Moments(const v1::OptimizerSpec& optimizer) {
       moments.mutable_adagrad()->set_initial_accumulator(optimizer.adagrad().initial_accumulator());
       break;
     case v1::OptimizerSpec::kLamb:
-      moments.mutable_lamb()->set_beta1(optimizer.lamb().beta1());
-      moments.mutable_lamb()->set_beta2(optimizer.lamb().beta2());
+      take_betas(optimizer.lamb(), moments.mutable_lamb());
       break;
     case v1::OptimizerSpec::KIND_NOT_SET:
       break;
