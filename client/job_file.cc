@@ -95,10 +95,9 @@ absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::strin
     paths.push_back(PathOf(set));
   }
   for (size_t i = 0; i < paths.size(); ++i) {
-    const std::string excluded = ExcludedBy(paths[i], *file.spec_.GetDescriptor());
+    const std::string excluded = ExcludedBy(paths[i], file.spec_);
     // A point would take its place in turn, without a word.
-    const bool is_cleared = absl::EndsWith(sets[i], "=null");
-    if (is_cleared || excluded.empty() || !Sweeps(file.spec_.sweep(), excluded)) continue;
+    if (excluded.empty() || !Sweeps(file.spec_.sweep(), excluded)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(kSet, sets[i], ": the sweep gives ", excluded, ", which excludes it"));
   }

@@ -77,8 +77,7 @@ absl::StatusOr<std::unique_ptr<MeasuredRun>> MeasuredRun::Plan(const ResolvedJob
                                                                const TrainerOptions& options) {
   std::unique_ptr<MeasuredRun> run(new MeasuredRun(spec, data, options));
   // The schedule runs as in the job's own training.
-  const int64_t an_epoch = std::max<int64_t>(1, data->train().size() / run->train().batch_size());
-  run->total_steps_ = run->train().has_steps() ? run->train().steps() : run->train().epochs() * an_epoch;
+  run->total_steps_ = std::max<int64_t>(1, TotalSteps(run->train(), data->train().size()));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, run->NewBackend());
   AMPD_ASSIGN_OR_RETURN(run->plan_, PlanModel(spec, data->sample(), std::move(backend), options.threads));
   const std::vector<PlannedPhase>& phases = run->plan_->phases;

@@ -13,6 +13,7 @@
 #include "engine/train/onnx_file.h"
 #include "engine/train/plan_report.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/spec_configs.h"
 #include "engine/train/start_weights.h"
 #include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
@@ -192,9 +193,8 @@ absl::Status FitsStart(const ResolvedJobSpec& spec, const StartSources& sources,
   AMPD_ASSIGN_OR_RETURN(const StartWeights weights, StartWeights::Open(source, sources));
   // That it is another training says more than names that do not fit.
   if (source.continue_training()) {
-    const v1::TrainSpec& train = spec.proto().train();
-    const int64_t steps = train.has_steps() ? train.steps() : train.epochs() * (samples / train.batch_size());
-    AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, {.steps = steps, .samples = samples}));
+    const TrainingLength length{.steps = TotalSteps(spec.proto().train(), samples), .samples = samples};
+    AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, length));
   }
   return weights.Check(planned.layout).status();
 }

@@ -270,6 +270,10 @@ std::string OptimizerField(const ResolvedJobSpec& spec, int phase) {
   return spec.proto().phases(phase).has_optimizer() ? absl::StrCat("phases[", phase, "].optimizer") : "optimizer";
 }
 
+int64_t TotalSteps(const v1::TrainSpec& train, int64_t samples) {
+  return train.has_steps() ? train.steps() : train.epochs() * (samples / train.batch_size());
+}
+
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps) {
   optim::ScheduleConfig config;
   config.learning_rate = BaseRate(spec.proto().optimizer());

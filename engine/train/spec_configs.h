@@ -2,6 +2,7 @@
 #ifndef AMPD_ENGINE_TRAIN_SPEC_CONFIGS_H_
 #define AMPD_ENGINE_TRAIN_SPEC_CONFIGS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,8 @@ namespace ampd::train {
 DType MasterDType(const ResolvedJobSpec& spec);
 optim::OptimizerConfig OptimizerConfigOf(const ResolvedJobSpec& spec);
 optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec);
+// Attempted steps in all, on a training set of so many samples; 0 where they fill no batch and no steps are given.
+int64_t TotalSteps(const v1::TrainSpec& train, int64_t samples);
 // `total_steps`: planned for the job, >= 1.
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps);
 

@@ -58,7 +58,7 @@ absl::Status TrainerImpl::Open() {
   const v1::TrainSpec& train = job().train();
   AMPD_RETURN_IF_ERROR(CheckShares(train, static_cast<int64_t>(Devices().size())));
   batches_per_epoch_ = data_->train().size() / train.batch_size();
-  total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
+  total_steps_ = TotalSteps(train, data_->train().size());
   // Before the samples that may lie on the device: they take of what is left.
   if (job().report().diagnostics_every_steps() > 0) {
     AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());

@@ -1,5 +1,7 @@
 #include "proto/spec/alternatives.h"
 
+#include <optional>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -49,58 +51,63 @@ bool IsWithin(absl::string_view path, absl::string_view outer) {
 }
 
 // The message that `step`, such as "layers[2]", leads to; null where there is none.
-Message* Below(absl::string_view step, const FieldDescriptor* field, Message* message) {
-  if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map() || !IsSet(*message, field)) {
+const Message* Below(absl::string_view step, const FieldDescriptor* field, const Message& message) {
+  if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map() || !IsSet(message, field)) {
     return nullptr;
   }
-  const auto* reflection = message->GetReflection();
-  if (!field->is_repeated()) return reflection->MutableMessage(message, field);
+  const auto* reflection = message.GetReflection();
+  if (!field->is_repeated()) return &reflection->GetMessage(message, field);
   const size_t open = step.find('[');
   int index = -1;
   if (open == absl::string_view::npos || step.back() != ']') return nullptr;
   if (!absl::SimpleAtoi(step.substr(open + 1, step.size() - open - 2), &index)) return nullptr;
-  if (index < 0 || index >= reflection->FieldSize(*message, field)) return nullptr;
-  return reflection->MutableRepeatedMessage(message, field, index);
+  if (index < 0 || index >= reflection->FieldSize(message, field)) return nullptr;
+  return &reflection->GetRepeatedMessage(message, field, index);
 }
 
-}  // namespace
+// A field that one excludes which is set.
+struct Excluded {
+  std::string path;
+  const FieldDescriptor* field = nullptr;
+  // What has both.
+  const Message* holder = nullptr;
+};
 
-std::string ExcludedBy(const std::string& path, const google::protobuf::Descriptor& type) {
-  const google::protobuf::Descriptor* at = &type;
+std::optional<Excluded> FindExcluded(const std::string& path, const Message& message) {
+  const Message* at = &message;
   size_t begin = 0;
   while (at != nullptr) {
     const size_t dot = path.find('.', begin);
     const absl::string_view step = absl::string_view(path).substr(begin, dot - begin);
-    const auto* field = at->FindFieldByName(std::string(step.substr(0, step.find('['))));
+    const auto* field = at->GetDescriptor()->FindFieldByName(std::string(step.substr(0, step.find('['))));
     if (field == nullptr) break;
-    if (const auto* other = OtherOf(*field)) return absl::StrCat(path.substr(0, begin), other->name());
+    if (const auto* other = OtherOf(*field)) {
+      if (!IsSet(*at, field)) break;
+      return Excluded{absl::StrCat(path.substr(0, begin), other->name()), other, at};
+    }
     if (dot == std::string::npos) break;
-    at = field->message_type();
+    at = Below(step, field, *at);
     begin = dot + 1;
   }
-  return "";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string ExcludedBy(const std::string& path, const Message& message) {
+  const std::optional<Excluded> excluded = FindExcluded(path, message);
+  return excluded ? excluded->path : "";
 }
 
 void ClearReplaced(const std::vector<std::string>& paths, Message* message) {
   for (const std::string& path : paths) {
-    Message* at = message;
-    size_t begin = 0;
-    while (at != nullptr && begin <= path.size()) {
-      const size_t dot = path.find('.', begin);
-      const absl::string_view step = absl::string_view(path).substr(begin, dot - begin);
-      const auto* field = at->GetDescriptor()->FindFieldByName(std::string(step.substr(0, step.find('['))));
-      if (field == nullptr) break;
-      if (const auto* other = OtherOf(*field)) {
-        const std::string excluded = absl::StrCat(path.substr(0, begin), other->name());
-        const bool is_named = absl::c_any_of(
-            paths, [&](const std::string& one) { return IsWithin(one, excluded) || IsWithin(excluded, one); });
-        if (IsSet(*at, field) && !is_named) at->GetReflection()->ClearField(at, other);
-        break;
-      }
-      if (dot == std::string::npos) break;
-      at = Below(step, field, at);
-      begin = dot + 1;
-    }
+    const std::optional<Excluded> excluded = FindExcluded(path, *message);
+    if (!excluded) continue;
+    const bool is_named = absl::c_any_of(
+        paths, [&](const std::string& one) { return IsWithin(one, excluded->path) || IsWithin(excluded->path, one); });
+    // A part of `message`, which is the caller's to change.
+    auto* const holder = const_cast<Message*>(excluded->holder);
+    if (!is_named) holder->GetReflection()->ClearField(holder, excluded->field);
   }
 }
 

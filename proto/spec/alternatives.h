@@ -14,8 +14,8 @@ namespace ampd {
 // too, or something within or around it: of two that were both set none goes before the other.
 void ClearReplaced(const std::vector<std::string>& paths, google::protobuf::Message* message);
 
-// The path of the field that the one at `path` of a message of this type excludes; empty: none.
-std::string ExcludedBy(const std::string& path, const google::protobuf::Descriptor& type);
+// The path of the field that the one at `path` of `message` excludes; empty: none, or that one is not set.
+std::string ExcludedBy(const std::string& path, const google::protobuf::Message& message);
 
 }  // namespace ampd
 

@@ -80,16 +80,13 @@ def read_spec(spec: SpecLike, sets: Sets = ()) -> Spec:
         read = _read_tree(from_python(spec), "")
     else:
         read = _read_file(os.fspath(spec))
-    given = []
     for path, node in _assignments(sets):
         read.message = _with(read.message, path, node)
         read.set_paths.append(path)
-        if node.kind != "null":
-            given.append(path)
-    for path in given:
+    swept = set(read.message.sweep.grid).union(*(point.fields for point in read.message.sweep.list))
+    for path in read.set_paths:
         # A point would take its place in turn, without a word.
-        excluded = _excluded_by(path)
-        swept = set(read.message.sweep.grid).union(*(point.fields for point in read.message.sweep.list))
+        excluded, _ = _excluded_by(path, read.message)
         if excluded in swept:
             raise invalid([FieldViolation(path, f"the sweep gives {excluded}, which excludes it")])
     _clear_replaced(read.set_paths, read.message)
@@ -144,31 +141,23 @@ def _with(message: Any, path: str, node: Node) -> Any:
 def _clear_replaced(paths: Sequence[str], message: Any) -> None:
     """Clears what the fields that were set take the place of, unless it was set too; see proto/spec/alternatives.h."""
     for path in paths:
-        at, before, rest = message, "", path
-        while at is not None:
-            step, dot, rest = rest.partition(".")
-            name = step.partition("[")[0]
-            field = at.DESCRIPTOR.fields_by_name.get(name)
-            other = None if field is None else _other_of(field)
-            if field is None or other is not None:
-                if other is not None and _is_set(at, field) and not _are_named(before + other, paths):
-                    at.ClearField(other)
-                break
-            at = _below(at, field, step) if dot else None
-            before += step + dot
+        excluded, holder = _excluded_by(path, message)
+        if excluded and not _are_named(excluded, paths):
+            holder.ClearField(excluded.rpartition(".")[2])
 
 
-def _excluded_by(path: str) -> Optional[str]:
-    """The path of the field that the one at `path` excludes."""
-    type_, before, rest = job_pb2.JobSpec.DESCRIPTOR, "", path
-    while type_ is not None and rest:
+def _excluded_by(path: str, message: Any) -> Tuple[str, Any]:
+    """The path of the field that the one at `path` excludes, and the message that has both; "" where it excludes none, or is not set."""
+    at, before, rest = message, "", path
+    while at is not None:
         step, dot, rest = rest.partition(".")
-        field = type_.fields_by_name.get(step.partition("[")[0])
+        field = at.DESCRIPTOR.fields_by_name.get(step.partition("[")[0])
         other = None if field is None else _other_of(field)
-        if field is None or other is not None:
-            return None if other is None else before + other
-        type_, before = field.message_type, before + step + dot
-    return None
+        if other is not None and _is_set(at, field):
+            return before + other, at
+        at = _below(at, field, step) if dot and field is not None and other is None else None
+        before += step + dot
+    return "", None
 
 
 def _other_of(field: FieldDescriptor) -> Optional[str]:
