@@ -67,11 +67,23 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script, what, *arguments, seconds=WAIT):
-        """The first true value that `script` returns."""
+        """The first true value that `script` returns. One that throws, as where an element is not there while the page
+        goes from one view to another, has none yet; what it threw last is told if the time runs out."""
+        from selenium.common.exceptions import JavascriptException
+        thrown = None
+
+        def value():
+            nonlocal thrown
+            try:
+                found, thrown = self.js(script, *arguments), None
+            except JavascriptException as error:
+                found, thrown = None, error.msg
+            return found or time.sleep(0.05)
+
         try:
-            return eventually(lambda: self.js(script, *arguments) or time.sleep(0.05), what, seconds)
+            return eventually(value, what, seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.text()}\n{self.take_console()}") from None
+            raise AssertionError(f"{error}\n{thrown or ''}\n{self.text()}\n{self.take_console()}") from None
 
     def until_text(self, selector, text, seconds=WAIT):
         """Waits until an element's text has `text`."""
@@ -92,8 +104,11 @@ class Browser:
             ActionChains(self.driver).send_keys(getattr(Keys, key, key)).perform()
 
     def click(self, selector):
-        self.until("const e = document.querySelector(arguments[0]); return e && !e.disabled && e.offsetParent !== null;", selector, selector)
-        self.js("document.querySelector(arguments[0]).click();", selector)
+        # In one script: between two the page may have gone on and taken the element away.
+        self.until("""const e = document.querySelector(arguments[0]);
+            if (!e || e.disabled || e.offsetParent === null) return false;
+            e.click();
+            return true;""", selector, selector)
 
     def focused(self, script="return document.activeElement.outerHTML;"):
         return self.js(script)
