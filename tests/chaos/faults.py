@@ -136,6 +136,8 @@ class Faults:
         code = self.ampd.terminate()
         assert code == 0, f"a drained daemon exited with {code}"
         assert self.ampd.worker_pids() == [], "workers outlive a drain"
+        # Something in it hung, and it went without.
+        assert "not ended within" not in self.ampd.log(), "a drained daemon did not end by itself"
         self.ampd.start()
 
     def all(self):
