@@ -31,6 +31,13 @@ double Quantile(std::vector<double> samples, double share) {
   return samples[std::min(rank, samples.size() - 1)];
 }
 
+double Median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  const size_t middle = samples.size() / 2;
+  return samples.size() % 2 == 1 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+}
+
 bool Figures::Figure::Holds(double value) const {
   if (relation == Relation::kAtLeast) return value >= limit;
   return relation == Relation::kNone || value < limit;
@@ -75,7 +82,7 @@ int Figures::missed() const {
 void Figures::PrintSummary() const {
   absl::PrintF("\n%-68s %12s %12s %12s\n", "", "median", "lowest", "highest");
   for (const Figure& f : figures_) {
-    absl::PrintF("%s  %-62s %12.4g %12.4g %12.4g %s\n", f.met() ? "ok  " : "MISS", f.name, Quantile(f.values, 0.5),
+    absl::PrintF("%s  %-62s %12.4g %12.4g %12.4g %s\n", f.met() ? "ok  " : "MISS", f.name, Median(f.values),
                  Quantile(f.values, 0), Quantile(f.values, 1), f.Asked());
   }
   absl::PrintF("%d missed\n", missed());
@@ -89,7 +96,7 @@ absl::Status Figures::WriteReport(const std::string& path, const std::string& ho
   file << "| figure | median | lowest-highest | asked | |\n|---|---|---|---|---|\n";
   for (const Figure& f : figures_) {
     const char* verdict = f.relation == Relation::kNone ? "" : f.met() ? "met" : "MISSED";
-    file << absl::StrFormat("| %s | %.4g%s%s | %.4g-%.4g | %s | %s |\n", f.name, Quantile(f.values, 0.5),
+    file << absl::StrFormat("| %s | %.4g%s%s | %.4g-%.4g | %s | %s |\n", f.name, Median(f.values),
                             f.unit.empty() ? "" : " ", f.unit, Quantile(f.values, 0), Quantile(f.values, 1), f.Asked(),
                             verdict);
   }

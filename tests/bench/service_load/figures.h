@@ -12,6 +12,8 @@ namespace ampd::load {
 
 // Of the samples: the least that `share` (0 to 1) of them do not exceed; 0 of none.
 double Quantile(std::vector<double> samples, double share);
+// Of an even number the mean of the two in the middle; 0 without any.
+double Median(std::vector<double> samples);
 
 // Prints each figure as it is known. One of the same name again is another measurement of it: what counts is the median
 // of all.
@@ -42,7 +44,7 @@ class Figures {
     std::vector<double> values;
 
     bool Holds(double value) const;
-    bool met() const { return Holds(Quantile(values, 0.5)); }
+    bool met() const { return Holds(Median(values)); }
     // "< 5 ms", or nothing.
     std::string Asked() const;
   };

@@ -34,7 +34,7 @@ absl::StatusOr<double> PageTime(LoadDaemon* daemon, const std::string& token) {
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
     if (page.jobs_size() != kPage) return absl::InternalError("a page to be timed is not full");
   }
-  return Quantile(seconds, 0.5);
+  return Median(seconds);
 }
 
 absl::StatusOr<std::string> TokenBehind(LoadDaemon* daemon, int jobs) {
