@@ -41,10 +41,14 @@ absl::StatusOr<std::vector<int64_t>> LengthBuckets(absl::Span<const int32_t> tra
     return absl::InvalidArgumentError(absl::StrCat("data.length_buckets end at ", given.empty() ? 0 : given.back(),
                                                    ", the longest sample has ", longest, " steps"));
   }
+  std::vector<int32_t> both(train.begin(), train.end());
+  both.insert(both.end(), eval.begin(), eval.end());
+  return UsedBuckets(both, buckets);
+}
+
+std::vector<int64_t> UsedBuckets(absl::Span<const int32_t> lengths, absl::Span<const int64_t> buckets) {
   std::vector<bool> used(buckets.size(), false);
-  for (const absl::Span<const int32_t> lengths : {train, eval}) {
-    for (int32_t length : lengths) used[BucketOf(length, buckets)] = true;
-  }
+  for (const int32_t length : lengths) used[BucketOf(length, buckets)] = true;
   std::vector<int64_t> result;
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (used[i]) result.push_back(buckets[i]);

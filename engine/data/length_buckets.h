@@ -21,6 +21,9 @@ inline constexpr int64_t kDefaultBuckets = 16;
 absl::StatusOr<std::vector<int64_t>> LengthBuckets(absl::Span<const int32_t> train, absl::Span<const int32_t> eval,
                                                    absl::Span<const int64_t> given);
 
+// Those of `buckets` that hold any of the `lengths`, by which EpochBatches go. Every length is at most the last bucket.
+std::vector<int64_t> UsedBuckets(absl::Span<const int32_t> lengths, absl::Span<const int64_t> buckets);
+
 struct BucketBatch {
   // Index of the bucket.
   size_t bucket = 0;

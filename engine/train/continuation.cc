@@ -111,6 +111,14 @@ absl::Status CheckContinues(const TrainState& state, const ResolvedJobSpec& spec
     violations.push_back({"data.train", absl::StrCat("has ", length.samples, " samples, and had ", state.input.samples,
                                                      " in the training of ", name)});
   }
+  if (!state.input.length_buckets.empty() && state.input.length_buckets != length.length_buckets) {
+    violations.push_back(
+        {"data.length_buckets",
+         absl::StrCat(
+             "sequences would be padded to ", absl::StrJoin(length.length_buckets, ", "), " steps, and were to ",
+             absl::StrJoin(state.input.length_buckets, ", "), " in the training of ", name,
+             ": without buckets of the file's they follow from the longest sample, data.eval's too; give them")});
+  }
   if (state.step >= length.steps) {
     const bool by_steps = spec.proto().train().has_steps();
     violations.push_back({by_steps ? "train.steps" : "train.epochs",

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,13 +20,16 @@ struct TrainingLength {
   int64_t steps = 0;
   // Of the training set.
   int64_t samples = 0;
+  // As InputNotes has them.
+  std::vector<int64_t> length_buckets = {};
 };
 
 // Whether a training of `spec`, so long, may go on from `state`: whether every number that the state and the
 // tensors beside it stand for means the same in both. INVALID_ARGUMENT with the fields of `spec` that do not allow it:
 // start_from.continue_training, with up to five that differ and both values, or because the state does not tell of its
-// spec or tells of one that this build refuses; data.train where it has another number of samples, in which the place
-// would be another; and train.epochs or train.steps where no step is left.
+// spec or tells of one that this build refuses; data.train where it has another number of samples, and
+// data.length_buckets where its sequences fall into others, in which the place would be another; and train.epochs or
+// train.steps where no step is left.
 absl::Status CheckContinues(const TrainState& state, const ResolvedJobSpec& spec, const TrainingLength& length);
 
 // The same of the checkpoint that was held for the job in `folder`, whose tensors are not read; and whether

@@ -11,6 +11,7 @@
 #include "engine/models/imported_files.h"
 #include "engine/models/onnx/import.h"
 #include "engine/train/failure.h"
+#include "engine/train/finite_tensors.h"
 #include "engine/train/model_file.h"
 #include "engine/train/sha256.h"
 
@@ -64,6 +65,17 @@ absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& train
                               "), perhaps another network; put that file back, or begin another job, "
                               "with start_from for these weights")),
                           v1::Failure::DATA);
+}
+
+std::set<std::string> InfiniteInOnnxFile(const ResolvedJobSpec& spec) {
+  std::set<std::string> names;
+  if (!spec.proto().model().has_onnx()) return names;
+  for (const auto& [name, value] : models::FindImportedValues(spec.proto().model().onnx().path())) {
+    const TensorView view = value->view();
+    const absl::string_view bytes(static_cast<const char*>(view.data), view.bytes());
+    if (view.dtype == DType::kF32 && !AllFinite(bytes)) names.insert(name);
+  }
+  return names;
 }
 
 absl::Status TakeOnnxWeights(const ResolvedJobSpec& spec, runtime::ModelMemory* memory) {

@@ -2,6 +2,7 @@
 #ifndef AMPD_ENGINE_TRAIN_ONNX_FILE_H_
 #define AMPD_ENGINE_TRAIN_ONNX_FILE_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ std::string OnnxChecksum(const ResolvedJobSpec& spec);
 // FAILED_PRECONDITION of class DATA where that is another file than `trained`, a checkpoint's TrainState::onnx_sha256:
 // its tensors would be taken for those of another network. Empty is unknown, and passes.
 absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& trained);
+
+// Names of the file's parameters and states that begin with an infinity or NaN, as a mask may that looks like weights.
+std::set<std::string> InfiniteInOnnxFile(const ResolvedJobSpec& spec);
 
 // Sets masters and committed states of the model that was planned last to the file's numbers, but for those that the
 // spec draws anew. Published copies are

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/data/length_buckets.h"
 #include "engine/train/auto_mode.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/benchmark.h"
@@ -188,21 +189,20 @@ void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, co
 }
 
 absl::Status FitsStart(const ResolvedJobSpec& spec, const StartSources& sources, const PlannedModel& planned,
-                       int64_t samples) {
+                       const TrainingLength& length) {
   const v1::WeightSource& source = spec.proto().start_from();
   AMPD_ASSIGN_OR_RETURN(const StartWeights weights, StartWeights::Open(source, sources));
   // That it is another training says more than names that do not fit.
   if (source.continue_training()) {
-    const TrainingLength length{.steps = TotalSteps(spec.proto().train(), samples), .samples = samples};
     AMPD_RETURN_IF_ERROR(CheckContinues(sources.start_checkpoint_dir, spec, length));
   }
   return weights.Check(planned.layout).status();
 }
 
 // A file beneath a data root may be put in place after the submit, as data may.
-void CheckStart(const ResolvedJobSpec& spec, const StartSources& sources, const PlannedModel& planned, int64_t samples,
-                v1::PlanResponse* response) {
-  const absl::Status status = FitsStart(spec, sources, planned, samples);
+void CheckStart(const ResolvedJobSpec& spec, const StartSources& sources, const PlannedModel& planned,
+                const TrainingLength& length, v1::PlanResponse* response) {
+  const absl::Status status = FitsStart(spec, sources, planned, length);
   if (status.ok()) return;
   if (IsSpecError(status)) return AddErrors(status, "start_from", response);
   response->set_data_error(std::string(Annotate(status, "start_from").message()));
@@ -247,7 +247,10 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);
   if (eval.has_value()) CheckMetrics(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
-    CheckStart(spec, {data_roots, upload_dir, start_checkpoint_dir}, **planned, train->size, &response);
+    const TrainingLength length{.steps = TotalSteps(spec.proto().train(), train->size),
+                                .samples = train->size,
+                                .length_buckets = data::UsedBuckets(train->lengths, sample->buckets)};
+    CheckStart(spec, {data_roots, upload_dir, start_checkpoint_dir}, **planned, length, &response);
   }
   FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());
   CountOtherModes(spec, *sample, response.mutable_plan());

@@ -50,13 +50,15 @@ absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, boo
   return CheckRatio(limits, step, history);
 }
 
-absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history) {
+absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, bool inherits,
+                          const SkipHistory& history) {
   const int64_t last = history.consecutive, steps = applied + skipped;
-  if (applied > 0 && last >= kMaxSkipsToTheEnd && 2 * last >= steps) {
+  const bool calibrated = applied > 0 || inherits;
+  if (calibrated && last >= kMaxSkipsToTheEnd && 2 * last >= steps) {
     return Diverged(absl::StrCat("the last ", last, " of ", steps,
                                  " steps were skipped: the loss or a gradient of each was not finite"));
   }
-  if (applied > 0 || skipped == 0 || last < limits.hysteresis) return absl::OkStatus();
+  if (calibrated || skipped == 0 || last < limits.hysteresis) return absl::OkStatus();
   return Diverged(
       absl::StrCat("none of ", skipped, " steps was applied: the loss or a gradient of each was not finite"));
 }

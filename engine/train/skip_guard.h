@@ -17,7 +17,7 @@ struct SkipLimits {
   double max_ratio = 0;
   // Attempted steps, >= 1.
   int64_t window = 500;
-  // Of the job: a window longer than the job is cut to it.
+  // Of the job, without those it inherits: a window longer than the job is cut to it.
   int64_t total_steps = 1;
   // The phase attempts one step of so many, >= 1.
   int64_t every = 1;
@@ -49,10 +49,12 @@ absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, boo
 // A training that ends with so many skips in a row diverged if they are half of its steps, or more.
 inline constexpr int64_t kMaxSkipsToTheEnd = 10;
 
-// At the end of the training: DIVERGED where no step was `applied`, though more of the last of those that were skipped,
-// of which `history` tells, than `limits.hysteresis` allows did not lower the loss scale; or where it ends with
-// kMaxSkipsToTheEnd skips or more, which are half of the steps.
-absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history);
+// At the end of the training, of which this job `applied` and `skipped` so many steps: DIVERGED where none was applied,
+// though more of the last of those that were skipped, of which `history` tells, than `limits.hysteresis` allows did not
+// lower the loss scale; or where it ends with kMaxSkipsToTheEnd skips or more, which are half of the steps. `inherits`:
+// steps were applied before this job's first, so that nothing was calibrated: the second alone is asked then.
+absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, bool inherits,
+                          const SkipHistory& history);
 
 }  // namespace ampd::train
 

@@ -160,6 +160,11 @@ std::string StoppingToJson(const std::optional<StoppingState>& stopping) {
       stopping->best_step, stopping->best_metric, stopping->step, stopping->waited, stopping->applied);
 }
 
+std::string BucketsToJson(const std::vector<int64_t>& buckets) {
+  if (buckets.empty()) return "";
+  return absl::StrCat(",\n            \"length_buckets\": [", absl::StrJoin(buckets, ", "), "]");
+}
+
 std::string InputToJson(const InputNotes& input) {
   if (input.mean.empty()) return "";
   const auto number = [](std::string* out, double value) { absl::StrAppendFormat(out, "%.17g", value); };
@@ -167,7 +172,7 @@ std::string InputToJson(const InputNotes& input) {
   return absl::StrCat("  \"input\": {\"mean\": [", absl::StrJoin(input.mean, ", ", number),
                       "],\n            \"std\": [", absl::StrJoin(input.std, ", ", number),
                       "],\n            \"classes\": [", absl::StrJoin(input.classes, ", ", quoted),
-                      "],\n            \"samples\": ", input.samples, "},\n");
+                      "],\n            \"samples\": ", input.samples, BucketsToJson(input.length_buckets), "},\n");
 }
 
 std::string OnnxToJson(const std::string& sha256) {
@@ -189,6 +194,11 @@ absl::StatusOr<InputNotes> ParseInput(const Json* json) {
     AMPD_ASSIGN_OR_RETURN(input.classes.emplace_back(), name.AsString());
   }
   if (json->Find("samples") != nullptr) input.samples = reader.Count("samples");
+  if (const Json* buckets = json->Find("length_buckets"); buckets != nullptr) {
+    for (const Json& length : buckets->items()) {
+      AMPD_ASSIGN_OR_RETURN(input.length_buckets.emplace_back(), length.AsInt64());
+    }
+  }
   AMPD_RETURN_IF_ERROR(reader.status());
   return input;
 }
@@ -281,6 +291,11 @@ absl::StatusOr<std::vector<std::string>> CompareInputs(const InputNotes& before,
   if (before.samples > 0 && before.samples != now.samples) {
     lines.push_back(absl::StrCat("data.train has ", now.samples, " samples; it had ", before.samples,
                                  " when the checkpoint was written, and its epochs are others from here on"));
+  } else if (!before.length_buckets.empty() && before.length_buckets != now.length_buckets) {
+    lines.push_back(absl::StrCat("data.length_buckets: sequences are padded to ",
+                                 absl::StrJoin(now.length_buckets, ", "), " steps; it was to ",
+                                 absl::StrJoin(before.length_buckets, ", "),
+                                 " when the checkpoint was written, and batches are others from here on"));
   }
   if (!AreClose(before.mean, now.mean) || !AreClose(before.std, now.std)) {
     lines.push_back(

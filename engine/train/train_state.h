@@ -26,6 +26,10 @@ struct PhaseState {
   int64_t inherited_applied = 0;
   int64_t inherited_skipped = 0;
 
+  // Of this job alone.
+  int64_t own_applied() const { return scaler.steps_applied - inherited_applied; }
+  int64_t own_skipped() const { return scaler.steps_skipped - inherited_skipped; }
+
   bool operator==(const PhaseState&) const = default;
 };
 
@@ -61,6 +65,9 @@ struct InputNotes {
   std::vector<std::string> classes;
   // Of the training set; 0 in what earlier builds wrote.
   int64_t samples = 0;
+  // Of sequences: the lengths to which batches of the training set are padded, and by which they are put together;
+  // empty in what earlier builds wrote too.
+  std::vector<int64_t> length_buckets = {};
 
   bool operator==(const InputNotes&) const = default;
 };

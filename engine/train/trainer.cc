@@ -122,16 +122,16 @@ std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
   for (size_t i = 0; i < state_.phases.size(); ++i) {
     const PhaseState& phase = state_.phases[i];
     starts.push_back({phase.name, runners_[i]->LearningRate(std::max<int64_t>(phase.scaler.steps_applied - 1, 0)),
-                      static_cast<double>(phase.scaler.scale), phase.scaler.steps_applied - phase.inherited_applied,
-                      phase.scaler.steps_skipped - phase.inherited_skipped});
+                      static_cast<double>(phase.scaler.scale), phase.own_applied(), phase.own_skipped()});
   }
   return starts;
 }
 
 absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
   if (!checkpoint.has_value() && job().start_from().continue_training()) {
-    AMPD_ASSIGN_OR_RETURN(checkpoint, LoadContinued(options_.start_checkpoint_dir, spec_,
-                                                    {.steps = total_steps_, .samples = data_->train().size()}));
+    const TrainingLength length{
+        .steps = total_steps_, .samples = data_->train().size(), .length_buckets = data_->Notes().length_buckets};
+    AMPD_ASSIGN_OR_RETURN(checkpoint, LoadContinued(options_.start_checkpoint_dir, spec_, length));
   }
   std::vector<bool> fell_back;
   if (checkpoint.has_value()) {
@@ -139,6 +139,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     for (const PhaseState& phase : checkpoint->state.phases) fell_back.push_back(phase.scaler.fell_back);
   }
   AMPD_RETURN_IF_ERROR(OpenModel(fell_back));
+  infinite_in_file_ = InfiniteInOnnxFile(spec_);
   const bool resumes = checkpoint.has_value();
   if (resumes) {
     AMPD_RETURN_IF_ERROR(TakeOver(*std::move(checkpoint)));
@@ -206,7 +207,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
                                                     options_.gradient_bucket_bytes));
     skip_limits_.push_back({.max_ratio = job().limits().max_skip_ratio(),
                             .window = job().limits().skip_window_steps(),
-                            .total_steps = total_steps_,
+                            .total_steps = std::max<int64_t>(total_steps_ - StepsBefore(job()), 1),
                             .every = plan_->phases[i].every,
                             .hysteresis = runners_.back()->loss_scale().hysteresis});
   }
@@ -390,8 +391,9 @@ absl::Status TrainerImpl::CheckWhatWasApplied() {
   for (size_t p = 0; p < state_.phases.size(); ++p) {
     const PhaseState& state = state_.phases[p];
     const std::string of = state_.phases.size() == 1 ? "" : absl::StrCat("phase ", state.name, ": ");
-    const int64_t applied = state.scaler.steps_applied, skipped = state.scaler.steps_skipped;
-    const absl::Status checked = CheckApplied(skip_limits_[p], applied, skipped, state.skips);
+    const int64_t applied = state.own_applied(), skipped = state.own_skipped();
+    const absl::Status checked =
+        CheckApplied(skip_limits_[p], applied, skipped, state.inherited_applied > 0, state.skips);
     if (!checked.ok()) return of.empty() ? checked : Annotate(checked, "phase " + state.name);
     if (skipped <= applied) continue;
     AMPD_RETURN_IF_ERROR(reporter_->Log(
@@ -519,8 +521,8 @@ absl::Status TrainerImpl::ReportStep(const data::Batch& batch, double seconds) {
                         .learning_rate = result.step.learning_rate,
                         .gradient_norm = result.step.gradient_norm,
                         .loss_scale = static_cast<double>(scaler.scale),
-                        .steps_applied = scaler.steps_applied - phase.inherited_applied,
-                        .steps_skipped = scaler.steps_skipped - phase.inherited_skipped});
+                        .steps_applied = phase.own_applied(),
+                        .steps_skipped = phase.own_skipped()});
   }
   return reporter_->AddStep({.step = state_.step,
                              .epoch = batch.epoch,
@@ -607,9 +609,9 @@ absl::Status TrainerImpl::WriteCheckpoint() {
   for (const PhaseMoments& phase : moments) {
     for (const int32_t i : phase.parameters) trained.insert(model_->memory.layout().parameters()[i].name);
   }
-  // A file may hold a mask's infinities among what looks like weights.
-  const bool imported = job().model().has_onnx();
-  const auto is_trained = [&](const std::string& name) { return !imported && trained.count(name) > 0; };
+  const auto is_trained = [&](const std::string& name) {
+    return trained.count(name) > 0 && infinite_in_file_.count(name) == 0;
+  };
   const auto all = [](const std::string&) { return true; };
   AMPD_ASSIGN_OR_RETURN(saved_,
                         checkpoints_->Save(state_, MustBeFinite(ModelTensors(&model_->memory), is_trained),
@@ -650,8 +652,8 @@ absl::Status TrainerImpl::EmitCheckpoint(std::optional<double> write_seconds) {
     phase->set_name(state.name);
     if (state.loss) phase->set_loss(*state.loss);
     phase->set_loss_scale(static_cast<double>(state.scaler.scale));
-    phase->set_steps_applied(state.scaler.steps_applied - state.inherited_applied);
-    phase->set_steps_skipped(state.scaler.steps_skipped - state.inherited_skipped);
+    phase->set_steps_applied(state.own_applied());
+    phase->set_steps_skipped(state.own_skipped());
   }
   return reporter_->Emit(std::move(event));
 }

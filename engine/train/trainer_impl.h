@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -195,6 +196,8 @@ class TrainerImpl : public Trainer {
   // There was an evaluation, whose checkpoint is still to be written.
   bool evaluation_due_to_save_ = false;
   std::vector<std::string> refused_checkpoints_;
+  // Of model.onnx: what the file has of them no update made.
+  std::set<std::string> infinite_in_file_;
   // Of weights that came from elsewhere.
   std::vector<std::string> start_notes_;
   // How the data differs from what the checkpoint tells of it.

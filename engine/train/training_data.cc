@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "engine/data/length_buckets.h"
 #include "engine/data/sample_cache.h"
 #include "engine/data/transform.h"
 #include "engine/train/data_checks.h"
@@ -242,7 +243,8 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
 }
 
 InputNotes TrainingData::Notes() const {
-  return {transform_->mean(), transform_->std(), train_->info().class_names, train_->size()};
+  return {transform_->mean(), transform_->std(), train_->info().class_names, train_->size(),
+          data::UsedBuckets(train_->info().lengths, sample_.buckets)};
 }
 
 std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {

@@ -114,6 +114,19 @@ TEST(LengthBucketsTest, AreThoseThatSamplesNeed) {
   EXPECT_THAT(std::string(too_long.status().message()), AllOf(HasSubstr("end at 32"), HasSubstr("40 steps")));
 }
 
+// One that no sample of the training set falls in takes none: batches are the same without it.
+TEST(LengthBucketsTest, WhatTheOtherSetNeedsChangesNoBatch) {
+  std::vector<int32_t> train;
+  for (int i = 0; i < 103; ++i) train.push_back(i % 2 == 0 ? 1 + i * 7 % 16 : 60);
+  const std::vector<int64_t> both = *LengthBuckets(train, std::vector<int32_t>{33, 64}, {16, 40, 60, 64});
+  const std::vector<int64_t> used = UsedBuckets(train, both);
+  EXPECT_THAT(both, ElementsAre(16, 40, 60, 64));
+  EXPECT_THAT(used, ElementsAre(16, 60));
+  const auto one = EpochBatches(train, both, 10, true, 5, 1), other = EpochBatches(train, used, 10, true, 5, 1);
+  ASSERT_EQ(one.size(), other.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].samples, other[i].samples) << i;
+}
+
 TEST(LengthBucketsTest, WhatIsLeftOverGoesToTheNextBucket) {
   const std::vector<int32_t> lengths = {5, 20, 6, 12, 7, 13, 8, 14, 1};
   const std::vector<int64_t> buckets = {8, 16, 24}, order = {8, 7, 6, 5, 4, 3, 2, 1, 0};

@@ -324,6 +324,23 @@ TEST_F(ContinuationTest, AnotherNumberOfSamplesIsRefused) {
             "data.train: has 640 samples, and had 320 in the training of checkpoint step-000000010 of job 01hq3v7m");
 }
 
+// Without buckets of the file's they follow from data.eval's samples too, which may be others.
+TEST_F(ContinuationTest, OtherLengthBucketsAreRefused) {
+  TrainState state;
+  state.step = kEpoch;
+  state.input.samples = 320;
+  state.input.length_buckets = {8, 24};
+  state.spec = HashedSpec(Spec({kConvNet, kRun}));
+  const auto spec = Spec({kConvNet, kRun, kTwoEpochs, From(CheckpointName(kEpoch))});
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {8, 24}}).ok());
+  EXPECT_THAT(
+      std::string(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {32}}).message()),
+      HasSubstr("data.length_buckets: sequences would be padded to 32 steps, and were to 8, 24 in the training of"));
+  state.input.length_buckets = {};
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {32}}).ok())
+      << "an earlier build's";
+}
+
 // JSON's -0 is read as 0.
 TEST_F(ContinuationTest, TheSameFileIsTheSameTraining) {
   const std::string odd = "model { loss { softmax_cross_entropy { label_smoothing: -0.0 } } }";
@@ -351,6 +368,27 @@ TEST_F(ContinuationTest, RollbacksAndSkipsCountAnew) {
   EXPECT_EQ(loaded->state.phases[0].scaler.rollbacks, 0);
   EXPECT_EQ(loaded->state.phases[0].skips, SkipHistory());
   EXPECT_EQ(loaded->state.phases[0].inherited_skipped, state->phases[0].scaler.steps_skipped);
+}
+
+// Applied steps of the first job are no sign that this one trains.
+TEST_F(ContinuationTest, EndsDivergedByItsOwnSteps) {
+  const std::vector<std::string> parts = {kConvNet, kRun, "optimizer { sgd { learning_rate: 0.1 } }"};
+  Recorder first;
+  ASSERT_TRUE(Train(Spec(With(parts, {"train { epochs: 3 }"})), First(), &first).ok());
+  // The first step leaves weights whose outputs are infinite, and are finite themselves.
+  const auto ruined = [&](const std::string& name, const std::string& limits) {
+    Recorder second;
+    const auto outcome = Train(Spec(With(parts, {"train { epochs: 5 } optimizer { sgd { learning_rate: 1e30 } }",
+                                                 limits, From(CheckpointName(3 * kEpoch))})),
+                               Continuing(name, 3 * kEpoch), &second);
+    return outcome.ok() ? v1::Failure() : FailureOf(outcome.status());
+  };
+  EXPECT_EQ(ruined("second", "").class_(), v1::Failure::DIVERGED);
+  EXPECT_THAT(ruined("third", "").message(), HasSubstr("the last 19 of 20 steps were skipped"));
+  // A window is cut to the job's own steps.
+  const v1::Failure limit = ruined("fourth", "limits { max_skip_ratio: 0.25 }");
+  EXPECT_EQ(limit.class_(), v1::Failure::LIMIT);
+  EXPECT_THAT(limit.message(), HasSubstr("6 of 20 steps were skipped"));
 }
 
 TEST_F(ContinuationTest, WhatIsDamagedIsNotRetried) {

@@ -1,6 +1,7 @@
 // The same bits: from run to run at equal threads, and across a stop and a resume after any step.
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,38 @@ TEST(Resume, OfAnOnnxFileNeedsTheFileThatWasTrained) {
   const auto same = Train(spec, options, &third);
   EXPECT_TRUE(same.ok()) << same.status();
   EXPECT_FALSE(third.steps().empty());
+}
+
+// A weight that the file begins with finite and an update leaves infinite; one that was infinite in the file may stay
+// so.
+TEST(Training, OfAnOnnxFileEndsWhereAnUpdateLeavesWeightsInfinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto train = [&](float unused, const std::string& rate) {
+    ::onnx::ModelProto m = models::onnx::EmptyModel();
+    models::onnx::AddInput(&m, "x", {-1, 4});
+    *m.mutable_graph()->add_initializer() = models::onnx::Floats("w", {4, 2});
+    ::onnx::TensorProto low = models::onnx::Floats("low", {1, 2});
+    for (float& value : *low.mutable_float_data()) value = unused;
+    *m.mutable_graph()->add_initializer() = low;
+    models::onnx::AddNode(&m, "MatMul", {"x", "w"}, {"a"});
+    models::onnx::AddNode(&m, "Max", {"a", "low"}, {"y"});
+    models::onnx::AddOutput(&m, "y");
+    const ScratchFolder folder;
+    std::ofstream(folder.path() + "/net.onnx", std::ios::binary) << m.SerializeAsString();
+    WriteNpy<float>(folder.path() + "/x.npy", "<f4", {8, 4}, std::vector<float>(32, 1e10f));
+    WriteNpy<int32_t>(folder.path() + "/y.npy", "<i4", {8}, std::vector<int32_t>(8, 0));
+    Recorder recorder;
+    return Train(Spec({"data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 steps: 1 }"
+                       "model { onnx { path: 'net.onnx' } loss { softmax_cross_entropy {} } }"
+                       "precision { mode: FP32 } optimizer { sgd { learning_rate: " +
+                       rate + " } }"}),
+                 Options(folder.path()), &recorder);
+  };
+  const auto outcome = train(-1, "1e30");
+  EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::DIVERGED) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), testing::HasSubstr("w is not finite"));
+  const auto masked = train(-kInfinity, "1e-20");
+  EXPECT_TRUE(masked.ok()) << masked.status();
 }
 
 class SameBits : public testing::TestWithParam<Job> {

@@ -10,6 +10,7 @@ namespace ampd::train {
 namespace {
 
 constexpr bool kApplied = true, kSkipped = false, kCalibration = true, kMoved = true;
+constexpr bool kFresh = false, kInherits = true;
 
 TEST(SkipGuard, AHundredSkipsInARowAreDivergence) {
   const SkipLimits limits{.total_steps = 1000};
@@ -74,26 +75,34 @@ TEST(SkipGuard, CalibrationDoesNotCountForTheRatio) {
 TEST(SkipGuard, ATrainingThatAppliedNothingDiverged) {
   SkipHistory history;
   const SkipLimits limits{.total_steps = 20};
-  EXPECT_TRUE(CheckApplied(limits, 0, 0, history).ok()) << "a phase that was not due";
+  EXPECT_TRUE(CheckApplied(limits, 0, 0, kFresh, history).ok()) << "a phase that was not due";
   for (int step = 1; step <= 20; ++step) {
     ASSERT_TRUE(CountStep(limits, step, kSkipped, kCalibration, false, &history).ok());
   }
-  EXPECT_EQ(FailureOf(CheckApplied(limits, 0, 20, history)).class_(), v1::Failure::DIVERGED);
-  EXPECT_TRUE(CheckApplied(limits, 1, 19, {.consecutive = 9}).ok());
+  EXPECT_EQ(FailureOf(CheckApplied(limits, 0, 20, kFresh, history)).class_(), v1::Failure::DIVERGED);
+  EXPECT_TRUE(CheckApplied(limits, 1, 19, kFresh, {.consecutive = 9}).ok());
   // It was still looking for its scale, which a second overflow would have moved.
-  EXPECT_TRUE(CheckApplied({.total_steps = 1, .hysteresis = 2}, 0, 1, {.consecutive = 1}).ok());
+  EXPECT_TRUE(CheckApplied({.total_steps = 1, .hysteresis = 2}, 0, 1, kFresh, {.consecutive = 1}).ok());
   ASSERT_TRUE(CountStep(limits, 20, kSkipped, kCalibration, kMoved, &history).ok());
-  EXPECT_TRUE(CheckApplied(limits, 0, 20, history).ok());
+  EXPECT_TRUE(CheckApplied(limits, 0, 20, kFresh, history).ok());
 }
 
 TEST(SkipGuard, ATrainingWhoseLaterHalfWasSkippedDiverged) {
   const SkipLimits limits{.total_steps = 120};
-  const absl::Status status = CheckApplied(limits, 40, 80, {.consecutive = 73});
+  const absl::Status status = CheckApplied(limits, 40, 80, kFresh, {.consecutive = 73});
   EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DIVERGED);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("the last 73 of 120 steps were skipped"));
-  EXPECT_TRUE(CheckApplied(limits, 60, 60, {.consecutive = 59}).ok());
-  EXPECT_TRUE(CheckApplied(limits, 9, 9, {.consecutive = 9}).ok()) << "a scale that finds its place";
-  EXPECT_FALSE(CheckApplied(limits, 10, 10, {.consecutive = 10}).ok());
+  EXPECT_TRUE(CheckApplied(limits, 60, 60, kFresh, {.consecutive = 59}).ok());
+  EXPECT_TRUE(CheckApplied(limits, 9, 9, kFresh, {.consecutive = 9}).ok()) << "a scale that finds its place";
+  EXPECT_FALSE(CheckApplied(limits, 10, 10, kFresh, {.consecutive = 10}).ok());
+}
+
+// Nothing was left to calibrate, so that every skip counts.
+TEST(SkipGuard, AContinuedTrainingIsJudgedByItsOwnSteps) {
+  const SkipLimits limits{.total_steps = 20};
+  EXPECT_EQ(FailureOf(CheckApplied(limits, 1, 19, kInherits, {.consecutive = 19})).class_(), v1::Failure::DIVERGED);
+  EXPECT_EQ(FailureOf(CheckApplied(limits, 0, 20, kInherits, {.consecutive = 20})).class_(), v1::Failure::DIVERGED);
+  EXPECT_TRUE(CheckApplied(limits, 0, 1, kInherits, {.consecutive = 1}).ok()) << "a scale that had just grown";
 }
 
 TEST(SkipGuard, AWindowLongerThanTheJobIsCutToIt) {

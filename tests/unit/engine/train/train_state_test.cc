@@ -72,6 +72,11 @@ TEST(TrainState, TellsOfTheInputs) {
   const auto back = TrainStateFromJson(json);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, state);
+  state.input.length_buckets = {8, 24};
+  const auto sequences = TrainStateFromJson(ToJson(state));
+  ASSERT_TRUE(sequences.ok()) << sequences.status();
+  EXPECT_EQ(*sequences, state);
+  state.input.length_buckets = {};
   // As earlier builds wrote it.
   std::string older = json;
   const size_t samples = older.find(",\n            \"samples\"");
@@ -104,6 +109,11 @@ TEST(TrainState, ComparesTheInputsWithWhatTheyWere) {
   const auto long_names = CompareInputs({{1}, {1}, {longest + "a"}, 12}, {{1}, {1}, {longest + "b"}, 12});
   EXPECT_THAT(std::string(long_names.status().message()), HasSubstr("is another that begins alike now"));
   EXPECT_FALSE(CompareInputs({{1}, {1}, {"a", "none"}, 12}, {{1}, {1}, {"a"}, 12}).ok());
+  const InputNotes sequences = {{1}, {1}, {}, 12, {8, 24}};
+  EXPECT_THAT(CompareInputs(sequences, {{1}, {1}, {}, 12, {16, 32}})->at(0),
+              HasSubstr("data.length_buckets: sequences are padded to 16, 32 steps; it was to 8, 24"));
+  EXPECT_TRUE(CompareInputs(sequences, sequences)->empty());
+  EXPECT_TRUE(CompareInputs({{1}, {1}, {}, 12}, sequences)->empty());
   // What an earlier build did not write says nothing.
   EXPECT_TRUE(CompareInputs({}, before)->empty());
 }
