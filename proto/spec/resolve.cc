@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/spec/labels.h"
+#include "proto/spec/limits.h"
 #include "proto/spec/names.h"
 #include "proto/spec/presets.h"
 #include "proto/spec/resolve_internal.h"
@@ -22,7 +23,6 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr int64_t kMaxSeconds = int64_t{1} << 40;
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr size_t kMaxNameBytes = 200;
 constexpr double kMaxBackoffSeconds = 86400;
 

@@ -3,13 +3,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/limits.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve_internal.h"
 
 namespace ampd {
 namespace {
 
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxSide = 100;
 constexpr size_t kMaxPromptBytes = 4096;
 constexpr int64_t kMaxLength = 1 << 16;

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/limits.h"
 #include "proto/spec/resolve_internal.h"
 
 namespace ampd {
 namespace {
 
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int kMaxMilestones = 1000;
 constexpr int64_t kMaxPeriodFactor = 1000000;
 const Interval kRatio = {.low = 0, .high = 1};

@@ -1,13 +1,13 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/limits.h"
 #include "proto/spec/resolve_internal.h"
 
 namespace ampd {
 namespace {
 
 constexpr int64_t kMaxEpochs = 1 << 20;
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxBatch = 1 << 20;
 
 void ResolveLength(v1::TrainSpec* train, Violations* violations) {

@@ -71,8 +71,7 @@ void ControllerCore::RecoverJob(JobRecord record) {
   if (HoldsDevice(live.job.state())) return RecoverWorker(live);
   // The attempt is over and that is durable: its process has nothing left to say.
   if (live.job.record().worker.pid != 0) {
-    launcher_->Kill(live.job.record().worker);
-    live.job.MutableRecord().worker = WorkerProcess();
+    KillUntilGone(std::exchange(live.job.MutableRecord().worker, WorkerProcess()));
     Touch(live);
   }
   if (live.job.state() == v1::Job::RETRYING) {

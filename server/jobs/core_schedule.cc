@@ -320,6 +320,12 @@ absl::Status ControllerCore::RestoreUsage() {
   const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
   if (!counters.ok()) return counters.status();
   for (const auto& [name, value] : *counters) AddUsageCounter(name, value, SteadyNow(), &usage_);
+  std::vector<std::string> forgotten = ForgottenUsage(*counters, SteadyNow(), usage_.half_life());
+  // What cannot be written now is forgotten by a later daemon.
+  if (!forgotten.empty()) {
+    store_->Change([forgotten = std::move(forgotten)](Database& db) { return db.RemoveCounters(forgotten); },
+                   [](const absl::Status&) {});
+  }
   RestoreOwed(*counters);
   return absl::OkStatus();
 }

@@ -1,8 +1,12 @@
 // The worker link: attaching, events, heartbeats, the end of a stream.
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/limits.h"
 #include "proto/spec/names.h"
 #include "proto/spec/schedule_warnings.h"
 #include "server/files/checkpoint_name.h"
@@ -21,10 +25,56 @@ constexpr absl::Duration kHearingGrace = absl::Seconds(1);
 // Time for the rest of a stream after its process ended.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
 
+template <typename Phase>
+void AddCounts(const google::protobuf::RepeatedPtrField<Phase>& phases, std::vector<int64_t>* steps) {
+  for (const Phase& phase : phases) steps->insert(steps->end(), {phase.steps_applied(), phase.steps_skipped()});
+}
+
+// The steps and counts of steps that it tells of; of a measurement its cells, which stand for steps.
+std::vector<int64_t> StepsOf(const v1::JobEvent& event) {
+  std::vector<int64_t> steps;
+  switch (event.payload_case()) {
+    case v1::JobEvent::kStep:
+      steps = {event.step().first_step(), event.step().last_step()};
+      AddCounts(event.step().phases(), &steps);
+      return steps;
+    case v1::JobEvent::kCheckpoint:
+      steps = {event.checkpoint().step()};
+      AddCounts(event.checkpoint().phases(), &steps);
+      return steps;
+    case v1::JobEvent::kOverflowSkip:
+      return {event.overflow_skip().step()};
+    case v1::JobEvent::kLossScaleChange:
+      return {event.loss_scale_change().step()};
+    case v1::JobEvent::kPrecisionChange:
+      return {event.precision_change().step()};
+    case v1::JobEvent::kGradientDiagnostics:
+      return {event.gradient_diagnostics().step()};
+    case v1::JobEvent::kEvaluation:
+      return {event.evaluation().step()};
+    case v1::JobEvent::kRewound:
+      return {event.rewound().to_step()};
+    case v1::JobEvent::kArtifact:
+      return {event.artifact().step()};
+    case v1::JobEvent::kTextSample:
+      return {event.text_sample().step()};
+    case v1::JobEvent::kBenchCell:
+      return {event.bench_cell().index(), event.bench_cell().total()};
+    case v1::JobEvent::kStepProfile:
+      return {event.step_profile().first_step(), event.step_profile().last_step()};
+    default:
+      return steps;
+  }
+}
+
 // Why it is none of a worker's, which is not to be trusted; empty: it is one.
 std::string WrongEvent(const v1::JobEvent& event) {
   if (event.payload_case() == v1::JobEvent::PAYLOAD_NOT_SET || event.has_state_change()) {
     return "is of no kind a worker sends";
+  }
+  // They are reckoned with, and keys among which the store has a negative one of its own.
+  for (const int64_t step : StepsOf(event)) {
+    if (step < 0 || step > kMaxSteps) return absl::StrCat("tells of step ", step, ", which no job has");
   }
   // The name becomes a part of paths.
   if (!event.has_checkpoint() || IsCheckpointName(event.checkpoint().checkpoint())) return "";

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,7 +91,17 @@ absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> LocalProcessLauncher::Crea
   std::unique_ptr<LocalProcessLauncher> launcher(
       new LocalProcessLauncher(std::move(worker), std::move(state_dir), user));
   AMPD_ASSIGN_OR_RETURN(launcher->watcher_, ExitWatcher::Create());
+  if (user.account && !user.mirror_root.empty()) launcher->OpenMirror();
   return launcher;
+}
+
+void LocalProcessLauncher::OpenMirror() {
+  MirrorFolders::Options options;
+  options.give = user_.give_in_mirror ? user_.give_in_mirror : GiveIn(user_.mirror_root, *user_.account);
+  options.log = user_.log;
+  mirror_ = std::make_unique<MirrorFolders>(std::move(options));
+  // The daemon that launched them may have ended while the mirror failed.
+  for (const FoundWorker& found : FindWorkers()) mirror_->Ask(found.job_id, found.attempt);
 }
 
 void LocalProcessLauncher::SetExitHandler(ExitHandler handler) {
@@ -127,6 +138,14 @@ absl::Status LocalProcessLauncher::GiveFolders(const std::string& job_id) const 
 }
 
 absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& request) {
+  // Begun before the worker is: with a mirror that answers the folder is there long before the first checkpoint.
+  if (mirror_) mirror_->Ask(request.job_id, request.attempt);
+  absl::StatusOr<WorkerProcess> started = Start(request);
+  if (mirror_ && !started.ok()) mirror_->Forget(request.job_id, request.attempt);
+  return started;
+}
+
+absl::StatusOr<WorkerProcess> LocalProcessLauncher::Start(const LaunchRequest& request) {
   const std::string directory = absl::StrCat(state_dir_, "/jobs/", request.job_id);
   AMPD_RETURN_IF_ERROR(GiveFolders(request.job_id));
   AMPD_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(directory, request.attempt));
@@ -153,11 +172,15 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
   if (!spawned.ok()) return NotOfTheDisk(spawned.status());
   ProcessHandle process = *std::move(spawned);
   const WorkerProcess started{process.identity().pid, process.identity().start_time};
-  absl::Status watched =
-      watcher_->Watch(std::move(process), [this, started](const ProcessExit& exit) { OnExit(started, ExitOf(exit)); });
+  absl::Status watched = watcher_->Watch(
+      std::move(process), [this, started, job_id = request.job_id, attempt = request.attempt](const ProcessExit& exit) {
+        if (mirror_) mirror_->Forget(job_id, attempt);
+        OnExit(started, ExitOf(exit));
+      });
   if (!watched.ok()) {
     // Nobody has reaped it, so the pid is still its own.
     kill(static_cast<pid_t>(started.pid), SIGKILL);
+    waitpid(static_cast<pid_t>(started.pid), nullptr, 0);
     return NotOfTheDisk(Annotate(watched, "cannot watch the worker"));
   }
   return started;

@@ -14,6 +14,7 @@
 #include "engine/core/mutex.h"
 #include "server/jobs/launcher.h"
 #include "server/launch/exit_watcher.h"
+#include "server/launch/mirror_folders.h"
 #include "server/launch/worker_account.h"
 
 namespace ampd {
@@ -24,6 +25,13 @@ struct OtherUser {
   // What workers write in besides STATE_DIR/jobs: each has a folder there, called as its job, whose name is on disk
   // before the worker starts. Empty ones are none.
   std::vector<std::string> job_roots;
+  // As one of these, on a disk that may fail or hang; empty: none. No launch waits for it: a worker may be there before
+  // its folder is.
+  std::string mirror_root;
+  // Told of the mirror's failures, as MirrorFolders::Options::log; null: nobody is.
+  std::function<void(const std::string&)> log;
+  // In place of GiveIn(mirror_root), for tests.
+  MirrorFolders::Give give_in_mirror;
 };
 
 // Each worker has its own session and a scrubbed environment, dumps no core, opens at most 4,096 files, has no more
@@ -52,6 +60,8 @@ class LocalProcessLauncher : public Launcher {
  private:
   LocalProcessLauncher(std::string worker, std::string state_dir, OtherUser user)
       : worker_(std::move(worker)), state_dir_(std::move(state_dir)), user_(std::move(user)) {}
+  void OpenMirror();
+  absl::StatusOr<WorkerProcess> Start(const LaunchRequest& request);
   absl::Status GiveFolders(const std::string& job_id) const;
   void OnExit(const WorkerProcess& process, const WorkerExit& exit);
 
@@ -61,7 +71,9 @@ class LocalProcessLauncher : public Launcher {
   Mutex mutex_;
   ExitHandler handler_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<WorkerProcess, WorkerExit>> unheard_ ABSL_GUARDED_BY(mutex_);
-  // Set by Create().
+  // Both are set by Create(). Null: workers need nobody to make their folders in the mirror, or there is none.
+  std::unique_ptr<MirrorFolders> mirror_;
+  // Uses what is above.
   std::unique_ptr<ExitWatcher> watcher_;
 };
 

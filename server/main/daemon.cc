@@ -233,9 +233,9 @@ absl::Status Daemon::Impl::Start(const std::function<void()>& before_jobs) {
 absl::Status Daemon::Impl::OpenFolders() {
   AMPD_RETURN_IF_ERROR(MakeFolder(config_.state_dir()));
   AMPD_ASSIGN_OR_RETURN(workers_, FindWorkerUser(config_.worker_user()));
-  std::vector<std::string> folders = {JobRoot(), CheckpointRoot(), ArtifactRoot(), StartRoot()};
-  if (!config_.mirror_dir().empty()) folders.push_back(config_.mirror_dir());
-  AMPD_RETURN_IF_ERROR(OpenFoldersTo(workers_, config_.state_dir(), folders));
+  // The mirror, which may fail or hang, is the launcher's to open.
+  AMPD_RETURN_IF_ERROR(
+      OpenFoldersTo(workers_, config_.state_dir(), {JobRoot(), CheckpointRoot(), ArtifactRoot(), StartRoot()}));
   return workers_.files.LetReadAllIn(StartRoot());
 }
 
@@ -313,6 +313,9 @@ void Daemon::Impl::MakeUpkeep() {
   options.has_worker = [this](const JobRecord& job) { return HasWorker(job); };
   options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kInfo, text, about); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
+  // No job goes on before.
+  const absl::Status looked = upkeep_->LookAtClock();
+  if (!looked.ok()) Log(Severity::kWarning, absl::StrCat("upkeep: ", looked.message()));
 }
 
 // One of another attempt than the store knows, too, as with a database that was restored.
@@ -381,9 +384,12 @@ absl::Status Daemon::Impl::FindDevices() {
 }
 
 absl::Status Daemon::Impl::StartController() {
-  AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(
-                                       config_.worker(), config_.state_dir(),
-                                       {workers_.account, {CheckpointRoot(), ArtifactRoot(), config_.mirror_dir()}}));
+  OtherUser user;
+  user.account = workers_.account;
+  user.job_roots = {CheckpointRoot(), ArtifactRoot()};
+  user.mirror_root = config_.mirror_dir();
+  user.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(config_.worker(), config_.state_dir(), user));
   ControllerOptions options;
   options.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));

@@ -32,9 +32,13 @@ constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
 constexpr absl::Duration kClockJump = absl::Hours(1);
 constexpr absl::Duration kDoubt = absl::Hours(24);
 
-absl::Time EndOf(const v1::Job& job) {
-  return absl::FromUnixSeconds(job.end_time().seconds()) + absl::Nanoseconds(job.end_time().nanos());
+absl::Time TimeOf(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
+
+absl::Time EndOf(const v1::Job& job) { return TimeOf(job.end_time()); }
+
+std::string InSeconds(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1))); }
 
 fs::path AsidePath(const std::string& root, const std::string& name) { return fs::path(root) / (kRemoving + name); }
 
@@ -117,27 +121,87 @@ void Upkeep::AwaitPass() {
   }
 }
 
-// What is removed for its age is gone for good, and a clock may be set wrong by mistake.
-void Upkeep::LookAtClock() {
+// What is removed for its age is gone for good, and a clock may be set wrong by mistake, also while the machine is off.
+absl::Status Upkeep::LookAtClock() {
+  // Until the clock has been looked at.
+  now_ = absl::InfinitePast();
   const absl::Time wall = clock_->Now();
   // A machine that was suspended has no clock in doubt.
   const absl::Duration since_boot = clock_->SinceBoot(), ahead = wall - absl::UnixEpoch() - since_boot;
-  if (ahead_ && ahead - *ahead_ > kClockJump) {
-    doubted_until_ = since_boot + kDoubt;
-    options_.log(absl::StrCat("upkeep: the clock went ahead by ",
-                              absl::FormatDuration(absl::Trunc(ahead - *ahead_, absl::Seconds(1))),
-                              "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)),
-                 {});
+  if (!ahead_) {
+    const absl::Duration age = ShortestAge();
+    absl::Time known = absl::InfinitePast();
+    if (age != absl::InfiniteDuration()) {
+      AMPD_ASSIGN_OR_RETURN(known, LastKnownTime(wall - age));
+    }
+    // A new state directory has nothing to lose.
+    if (known != absl::InfinitePast() && wall - known > age) {
+      Doubt(since_boot,
+            absl::StrCat("the clock is ", InSeconds(wall - known), " ahead of what last happened to a job"));
+    }
+  } else if (ahead - *ahead_ > kClockJump) {
+    Doubt(since_boot, absl::StrCat("the clock went ahead by ", InSeconds(ahead - *ahead_)));
+  } else if (*ahead_ - ahead > kClockJump) {
+    // Put right again.
+    doubted_until_ = absl::ZeroDuration();
   }
-  // Put right again.
-  if (ahead_ && *ahead_ - ahead > kClockJump) doubted_until_ = absl::ZeroDuration();
   ahead_ = ahead;
-  now_ = since_boot < doubted_until_ ? absl::InfinitePast() : wall;
+  if (since_boot >= doubted_until_) now_ = wall;
+  return absl::OkStatus();
+}
+
+void Upkeep::Doubt(absl::Duration since_boot, const std::string& why) {
+  doubted_until_ = since_boot + kDoubt;
+  options_.log(absl::StrCat("upkeep: ", why, "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)),
+               {});
+}
+
+absl::Duration Upkeep::ShortestAge() const {
+  const v1::ServerConfig::Retention& retention = options_.retention;
+  absl::Duration shortest = absl::InfiniteDuration();
+  for (const int64_t days :
+       {retention.checkpoint_days(), retention.file_days(), retention.event_days(), retention.upload_days()}) {
+    if (days > 0) shortest = std::min(shortest, absl::Hours(24 * days));
+  }
+  return shortest;
+}
+
+absl::StatusOr<absl::Time> Upkeep::LastKnownTime(absl::Time enough) {
+  absl::Time last = absl::InfinitePast();
+  JobQuery query;
+  query.page_size = kPage;
+  do {
+    AMPD_ASSIGN_OR_RETURN(const JobPage page,
+                          store_->Await([&](const Database& database) { return database.ListJobs(query); }));
+    for (const v1::Job& job : page.jobs) {
+      if (stopping()) return enough;
+      AMPD_ASSIGN_OR_RETURN(const absl::Time time, LastTimeOf(job));
+      last = std::max(last, time);
+      if (last >= enough) return last;
+    }
+    query.page_token = page.next_page_token;
+  } while (!query.page_token.empty());
+  return last;
+}
+
+absl::StatusOr<absl::Time> Upkeep::LastTimeOf(const v1::Job& job) const {
+  absl::Time last = absl::InfinitePast();
+  for (const auto* time : {&job.create_time(), &job.end_time()}) {
+    if (time->seconds() != 0) last = std::max(last, TimeOf(*time));
+  }
+  if (IsTerminal(job.state()) || job.last_sequence() == 0) return last;
+  AMPD_ASSIGN_OR_RETURN(const EventPage page, store_->Await([&](const Database& database) {
+    return database.ReadEvents(job.id(), job.last_sequence() - 1, 1);
+  }));
+  for (const v1::JobEvent& event : page.events) {
+    if (event.has_time()) last = std::max(last, TimeOf(event.time()));
+  }
+  return last;
 }
 
 absl::Status Upkeep::Sweep() {
-  LookAtClock();
   RemoveAllAside();
+  AMPD_RETURN_IF_ERROR(LookAtClock());
   std::vector<Kept> kept;
   std::set<std::string> unused = UnusedUploads();
   JobQuery query;

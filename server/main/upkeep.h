@@ -56,6 +56,10 @@ class Upkeep {
   Upkeep(const Upkeep&) = delete;
   Upkeep& operator=(const Upkeep&) = delete;
 
+  // Looks at the clock, as each pass does, and judges it, the first time, by the times that the store tells of: to be
+  // called before jobs write more of them, by that clock. After an error the next pass looks again, and until then
+  // nothing is old.
+  absl::Status LookAtClock();
   // Starts the thread. Called once.
   void Begin();
   // Ends it, within a transaction's time or that of removing a folder, for good.
@@ -83,7 +87,14 @@ class Upkeep {
   // Until the next pass over all jobs is due, or this is stopping; meanwhile looks at those told of.
   void AwaitPass();
   absl::Status Sweep();
-  void LookAtClock();
+  // Nothing counts as old for a while; `why` in words.
+  void Doubt(absl::Duration since_boot, const std::string& why);
+  // The shortest age that is set; infinite: nothing is removed for its age.
+  absl::Duration ShortestAge() const;
+  // When something last happened to a job; the infinite past where nothing did. It looks no further, newest jobs first,
+  // once it knows of a time that is not before `enough`, or this is stopping.
+  absl::StatusOr<absl::Time> LastKnownTime(absl::Time enough);
+  absl::StatusOr<absl::Time> LastTimeOf(const v1::Job& job) const;
   // Of one job: adds it to `kept`, and takes what it needs from `unused`.
   absl::Status LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused);
   absl::Status MergeEvents(const v1::Job& job);
@@ -114,10 +125,10 @@ class Upkeep {
   const Options options_;
   Store* const store_;
   const Clock* const clock_;
-  // Used by the thread alone, as the two after it: the wall clock, at the beginning of the pass; the infinite past, at
-  // which nothing is old, while the clock is in doubt.
+  // Used by the thread alone, once it is there, as the two after it: the wall clock, at the beginning of the pass; the
+  // infinite past, at which nothing is old, while the clock is in doubt.
   absl::Time now_;
-  // The wall clock less Clock::SinceBoot, at the last pass; nullopt: this is the first.
+  // The wall clock less Clock::SinceBoot, when it was last looked at; nullopt: it was not yet.
   std::optional<absl::Duration> ahead_;
   // By Clock::SinceBoot.
   absl::Duration doubted_until_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
+#include "proto/spec/limits.h"
 
 namespace ampd {
 namespace {
@@ -51,12 +52,18 @@ Counter& JobSeries::CounterOf(const std::string& job, const Metric& metric, Labe
   return *counter;
 }
 
+bool JobSeries::HasSeries(const std::string& job, const std::string& phase) {
+  std::set<std::string>& phases = jobs_[job].phases;
+  return phases.size() < kMaxPhaseNames ? (phases.insert(phase), true) : phases.contains(phase);
+}
+
 void JobSeries::RaiseTo(const std::string& job, const Metric& metric, const Labels& labels, double total) {
   Counter& counter = CounterOf(job, metric, labels);
   if (total > counter.Value()) counter.Increment(total - counter.Value());
 }
 
 void JobSeries::CountSteps(const std::string& job, const std::string& phase, int64_t applied, int64_t skipped) {
+  if (!HasSeries(job, phase)) return;
   PhaseSteps before;
   if (const auto known = restored_.find(job); known != restored_.end()) before = known->second[phase];
   RaiseTo(job, kJobStepsApplied, OfPhase(phase), static_cast<double>(std::max(applied, before.applied)));
@@ -89,6 +96,7 @@ void JobSeries::OnEvent(const v1::Job& record, const v1::JobEvent& event) {
       return OnOverflow(job, event.overflow_skip());
     case v1::JobEvent::kLossScaleChange: {
       const v1::LossScaleChange& change = event.loss_scale_change();
+      if (!HasSeries(job, change.phase())) return;
       return GaugeOf(job, kJobLossScale, OfPhase(change.phase())).Set(change.scale_after());
     }
     case v1::JobEvent::kEvaluation:
@@ -129,6 +137,7 @@ void JobSeries::OnRunning(const v1::Job& job, const v1::JobEvent& event) {
 void JobSeries::OnStep(const std::string& job, const v1::StepReport& step) {
   const std::optional<Floor> floor = jobs_[job].floor;
   for (const v1::PhaseReport& phase : step.phases()) {
+    if (!HasSeries(job, phase.name())) continue;
     const Labels labels = OfPhase(phase.name());
     if (floor) GaugeOf(job, kJobLossScaleFloor, labels).Set(floor->Of(phase.loss_scale()));
     GaugeOf(job, kJobLoss, labels).Set(phase.loss());
@@ -156,6 +165,7 @@ void JobSeries::OnCheckpoint(const std::string& job, const v1::JobEvent& event) 
 }
 
 void JobSeries::OnOverflow(const std::string& job, const v1::OverflowSkip& skip) {
+  if (!HasSeries(job, skip.phase())) return;
   GaugeOf(job, kJobLossScale, OfPhase(skip.phase())).Set(skip.scale_after());
   const std::string stage = absl::AsciiStrToLower(v1::OverflowSkip::Stage_Name(skip.stage()));
   const std::string kind = absl::AsciiStrToLower(v1::OverflowSkip::Kind_Name(skip.kind()));

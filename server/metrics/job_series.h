@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -55,6 +56,8 @@ class JobSeries {
     std::map<std::pair<const Metric*, prometheus::Labels>, prometheus::Counter*> counters;
     // When they go; far away while the job is under way.
     absl::Duration expires = absl::InfiniteDuration();
+    // Those that have series of their own.
+    std::set<std::string> phases;
     // Of the attempt, where it scales losses dynamically.
     std::optional<Floor> floor;
   };
@@ -62,6 +65,8 @@ class JobSeries {
   // `labels` beside that of the job.
   prometheus::Gauge& GaugeOf(const std::string& job, const Metric& metric, prometheus::Labels labels = {});
   prometheus::Counter& CounterOf(const std::string& job, const Metric& metric, prometheus::Labels labels = {});
+  // False for a phase too many, which gets no series.
+  bool HasSeries(const std::string& job, const std::string& phase);
   // Counters follow a figure that counts from the job's start and may go back when training does.
   void RaiseTo(const std::string& job, const Metric& metric, const prometheus::Labels& labels, double total);
   void CountSteps(const std::string& job, const std::string& phase, int64_t applied, int64_t skipped);

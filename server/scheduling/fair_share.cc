@@ -13,11 +13,31 @@ namespace ampd {
 namespace {
 
 constexpr char kCounter[] = "usage_device_seconds/";
+// All that a user had of a device until so many half-lives ago counts as half_life / ln 2 * 2^-32: with one of a week
+// 0.2 ms of that device, which who is behind by it has in no time.
+constexpr int kForgottenAfter = 32;
+// In any case, for a half-life that is set to a longer one: at most 1465 counters of a user.
+constexpr absl::Duration kUsageKept = absl::Hours(24 * 366);
 
 absl::Time StretchOf(absl::Time time) {
   const int64_t seconds = absl::ToInt64Seconds(kUsageStretch);
   const int64_t unix_seconds = absl::ToUnixSeconds(time);
   return absl::FromUnixSeconds(unix_seconds - unix_seconds % seconds);
+}
+
+struct UsageStretch {
+  absl::Time begin;
+  std::string user;
+};
+
+// Nothing for another counter.
+std::optional<UsageStretch> ParseCounter(const std::string& name) {
+  if (!absl::StartsWith(name, kCounter)) return std::nullopt;
+  std::pair<std::string, std::string> parts =
+      absl::StrSplit(name.substr(sizeof(kCounter) - 1), absl::MaxSplits('/', 1));
+  int64_t seconds = 0;
+  if (!absl::SimpleAtoi(parts.first, &seconds)) return std::nullopt;
+  return UsageStretch{absl::FromUnixSeconds(seconds), std::move(parts.second)};
 }
 
 }  // namespace
@@ -62,15 +82,30 @@ std::map<std::string, double> UsageCounters(const std::string& user, double devi
 }
 
 bool AddUsageCounter(const std::string& name, double value, absl::Time now, UsageLedger* ledger) {
-  if (!absl::StartsWith(name, kCounter)) return false;
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(name.substr(sizeof(kCounter) - 1), absl::MaxSplits('/', 1));
-  int64_t seconds = 0;
-  if (!absl::SimpleAtoi(parts.first, &seconds) || !(value > 0)) return false;
-  const absl::Time begin = absl::FromUnixSeconds(seconds);
+  const std::optional<UsageStretch> stretch = ParseCounter(name);
+  if (!stretch || !(value > 0)) return false;
+  const absl::Time begin = stretch->begin;
   const absl::Time end = std::min(now, begin + kUsageStretch);
-  if (end > begin) ledger->Add(parts.second, value / absl::ToDoubleSeconds(end - begin), begin, end);
+  if (end > begin) ledger->Add(stretch->user, value / absl::ToDoubleSeconds(end - begin), begin, end);
   return true;
+}
+
+std::vector<std::string> ForgottenUsage(const std::map<std::string, double>& counters, absl::Time now,
+                                        absl::Duration half_life) {
+  std::map<std::string, absl::Time> ends;
+  absl::Time newest = absl::InfinitePast();
+  for (const auto& [name, value] : counters) {
+    const std::optional<UsageStretch> stretch = ParseCounter(name);
+    if (!stretch) continue;
+    newest = std::max(newest, ends[name] = stretch->begin + kUsageStretch);
+  }
+  // A clock that is ahead by years must not lose it all.
+  const absl::Time kept_from = std::min(now, newest) - std::max(kForgottenAfter * half_life, kUsageKept);
+  std::vector<std::string> forgotten;
+  for (const auto& [name, end] : ends) {
+    if (end < kept_from) forgotten.push_back(name);
+  }
+  return forgotten;
 }
 
 }  // namespace ampd

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -45,6 +46,10 @@ inline constexpr absl::Duration kUsageStretch = absl::Hours(6);
 std::map<std::string, double> UsageCounters(const std::string& user, double devices, absl::Time begin, absl::Time end);
 // Adds what such a counter stands for; false for one that is none. `now`: a stretch does not reach beyond it.
 bool AddUsageCounter(const std::string& name, double value, absl::Time now, UsageLedger* ledger);
+// Those of `counters` that need not be kept any longer: their usage is forgotten as of `now`, or of the newest usage
+// where that is older. None with an infinite half-life.
+std::vector<std::string> ForgottenUsage(const std::map<std::string, double>& counters, absl::Time now,
+                                        absl::Duration half_life);
 
 }  // namespace ampd
 

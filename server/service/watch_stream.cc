@@ -18,9 +18,6 @@ namespace {
 constexpr int kPageEvents = 64;
 // Of a page that a slow client makes the daemon hold.
 constexpr size_t kPageBytes = 32 << 10;
-// Of the log that is looked through at a time, sequences; and of a part of it that is held then.
-constexpr uint64_t kSeekEvents = 1000;
-constexpr size_t kSeekBytes = 1 << 20;
 
 }  // namespace
 
@@ -41,7 +38,7 @@ void WatchStream::Start(const std::string& job_id, const v1::WatchJobRequest& re
   kinds_ = *std::move(kinds);
   until_ = request.until_sequence();
   if (until_ > 0 && until_ <= request.after_sequence()) return FinishOnce(absl::OkStatus());
-  if (request.has_tail()) seek_ = Seek{.missing = request.tail(), .last = std::nullopt, .window = kSeekEvents};
+  if (request.has_tail()) seek_.emplace(Seek{.missing = request.tail(), .tail = std::nullopt});
   {
     const MutexLock lock(&mutex_);
     after_ = request.after_sequence();
@@ -118,45 +115,32 @@ void WatchStream::Keep(EventPage page) {
   }
 }
 
-absl::StatusOr<std::vector<uint64_t>> WatchStream::WantedWithin(uint64_t after, uint64_t last, uint64_t* events) {
-  std::vector<uint64_t> wanted;
-  while (after < last) {
-    const auto most = static_cast<int>(std::min(kSeekEvents, last - after));
-    AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, after, most, kSeekBytes));
-    if (page.events.empty()) break;
-    after = page.events.back().sequence();
-    for (const v1::JobEvent& event : page.events) {
-      if (event.sequence() > last) break;
-      ++*events;
-      if (IsWanted(event)) wanted.push_back(event.sequence());
-    }
-  }
-  return wanted;
-}
-
 absl::StatusOr<bool> WatchStream::SeekTail() {
   uint64_t begin = 0;
   {
     const MutexLock lock(&mutex_);
     begin = after_;
   }
-  if (!seek_->last) {
+  if (!seek_->tail) {
     AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, begin, 1, 1));
-    seek_->last = until_ > 0 ? std::min(until_, page.last_sequence) : page.last_sequence;
+    const uint64_t end = until_ > 0 ? std::min(until_, page.last_sequence) : page.last_sequence;
+    seek_->tail.emplace(log_, job_id_, begin, end, LogTail::kMaxStretch);
   }
-  uint64_t start = *seek_->last;
-  if (seek_->missing > 0 && start > begin) {
-    const uint64_t after = start - begin > seek_->window ? start - seek_->window : begin;
-    uint64_t events = 0;
-    AMPD_ASSIGN_OR_RETURN(const std::vector<uint64_t> wanted, WantedWithin(after, start, &events));
+  LogTail& tail = *seek_->tail;
+  uint64_t start = tail.end();
+  if (seek_->missing > 0 && !tail.done()) {
+    std::vector<uint64_t> wanted;
+    const auto note = [&](const std::vector<v1::JobEvent>& events) {
+      for (const v1::JobEvent& event : events) {
+        if (IsWanted(event)) wanted.push_back(event.sequence());
+      }
+    };
+    AMPD_RETURN_IF_ERROR(tail.Back(note).status());
     const auto found = static_cast<int64_t>(wanted.size());
     const bool enough = found >= seek_->missing;
-    start = enough ? wanted[static_cast<size_t>(found - seek_->missing)] - 1 : after;
-    if (!enough && after > begin) {
+    start = enough ? wanted[static_cast<size_t>(found - seek_->missing)] - 1 : tail.end();
+    if (!enough && !tail.done()) {
       seek_->missing -= found;
-      seek_->last = after;
-      // Where reports are merged few events stand for many numbers.
-      if (events < kSeekEvents / 2) seek_->window *= 2;
       return false;
     }
   }

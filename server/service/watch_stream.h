@@ -17,6 +17,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/event_log.h"
+#include "server/events/log_tail.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -49,8 +50,6 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
   // Looks through a part of the log, from its end on, for where the newest events that are asked for begin. True once
   // that is known.
   absl::StatusOr<bool> SeekTail();
-  // Adds to `events` how many it looked at.
-  absl::StatusOr<std::vector<uint64_t>> WantedWithin(uint64_t after, uint64_t last, uint64_t* events);
   // Writes the next event of the page, asks for another page, or ends the call.
   void Advance();
   void FinishOnce(const absl::Status& status);
@@ -85,12 +84,10 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
 
   // Used by the one read that is under way.
   struct Seek {
-    // Wanted events still to find, before the event behind `last`.
+    // Wanted events still to find, in what `tail` has yet to visit.
     int64_t missing = 0;
     // Unset until the first look.
-    std::optional<uint64_t> last;
-    // Sequence numbers of the next look.
-    uint64_t window = 0;
+    std::optional<LogTail> tail;
   };
   // Until it is known where the stream begins.
   std::optional<Seek> seek_;

@@ -470,6 +470,13 @@ absl::Status Database::AddToCounters(const std::map<std::string, double>& deltas
   return absl::OkStatus();
 }
 
+absl::Status Database::RemoveCounters(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    AMPD_RETURN_IF_ERROR(Statement(*this, "DELETE FROM counters WHERE name=?1").Text(name).Run());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> Database::LastSequence(int64_t job) const {
   Statement query(*this, "SELECT last_event FROM jobs WHERE sequence=?1");
   AMPD_ASSIGN_OR_RETURN(const bool found, query.Int(job).Step());

@@ -139,6 +139,8 @@ class Database {
   absl::StatusOr<std::map<std::string, double>> Counters() const;
   // To be called within a transaction.
   absl::Status AddToCounters(const std::map<std::string, double>& deltas);
+  // Likewise. Those that are not there are gone already.
+  absl::Status RemoveCounters(const std::vector<std::string>& names);
   // How many jobs are in each state; states without one are absent.
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
   // Of jobs in QUEUED, by id: since when they are; without those of which no event tells it.

@@ -1,6 +1,7 @@
 // What the API tells of a job's events.
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "proto/spec/event_kinds.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
+#include "server/events/log_tail.h"
 #include "server/web/api.h"
 #include "server/web/series_json.h"
 
@@ -109,17 +111,26 @@ absl::StatusOr<HttpResponse> JsonApi::NewestEvents(const std::string& job_id, co
   std::vector<std::string> texts;
   if (kinds.empty() || absl::c_linear_search(kinds, v1::JobEvent::kStep)) {
     // Nearly all events are steps.
-    uint64_t after = last_sequence > kMaxLooked ? last_sequence - kMaxLooked : 0;
-    if (kinds.empty()) after = last_sequence > static_cast<uint64_t>(count) ? last_sequence - count : 0;
+    const int stretch = kinds.empty() ? static_cast<int>(count) : LogTail::kMaxStretch;
+    LogTail tail(options_.log, job_id, 0, last_sequence, stretch);
+    const auto most = static_cast<size_t>(count);
     std::vector<v1::JobEvent> events;
-    while (after < last_sequence) {
-      AMPD_ASSIGN_OR_RETURN(EventPage page, options_.log->Read(job_id, after, kPageEvents, kPageBytes));
-      if (page.events.empty()) break;
-      after = page.events.back().sequence();
-      for (v1::JobEvent& event : page.events) {
-        if (IsWanted(event, kinds)) events.push_back(std::move(event));
-      }
-      KeepNewest(static_cast<size_t>(count), &events);
+    bool full = false;
+    for (int64_t looked = 0; !full && !tail.done() && looked < kMaxLooked;) {
+      std::vector<v1::JobEvent> newest;
+      const auto take = [&](std::vector<v1::JobEvent> page) {
+        for (v1::JobEvent& event : page) {
+          if (IsWanted(event, kinds)) newest.push_back(std::move(event));
+        }
+        KeepNewest(most, &newest);
+      };
+      AMPD_ASSIGN_OR_RETURN(const int64_t visited, tail.Back(take));
+      looked += visited;
+      newest.insert(newest.end(), std::make_move_iterator(events.begin()), std::make_move_iterator(events.end()));
+      const size_t found = newest.size();
+      KeepNewest(most, &newest);
+      full = newest.size() < found || newest.size() == most;
+      events = std::move(newest);
     }
     for (const v1::JobEvent& event : events) texts.push_back(ToJson(event, JsonStyle::kCompact));
   } else {

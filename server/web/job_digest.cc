@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "engine/core/status.h"
+#include "proto/spec/limits.h"
 
 namespace ampd {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 constexpr int kAtOnce = 4;
 constexpr int kPageEvents = 2000;
 constexpr size_t kPageBytes = 1 << 20;
-// Of one job; a worker names them.
-constexpr size_t kMaxPhases = 64;
 constexpr uint64_t kPayloads = 64;
 
 SeriesRow RowOf(const v1::StepReport& report) {
@@ -29,7 +28,7 @@ Series* JobDigest::PhaseOf(const std::string& name) {
   for (auto& [known, series] : phases_) {
     if (known == name) return &series;
   }
-  return phases_.size() < kMaxPhases ? &phases_.emplace_back(name, Series()).second : nullptr;
+  return phases_.size() < kMaxPhaseNames ? &phases_.emplace_back(name, Series()).second : nullptr;
 }
 
 void JobDigest::AddReport(const v1::StepReport& report) {

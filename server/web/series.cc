@@ -3,7 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/spec/limits.h"
+
 namespace ampd {
+namespace {
+
+// With steps up to kMaxSteps no more are looked at: of widths up to its root there are so many, and beyond it so many
+// numbers that the last bucket can have.
+constexpr int64_t kMostWidths = int64_t{1} << 21;
+static_assert(kMostWidths / 2 * (kMostWidths / 2) == kMaxSteps);
+
+}  // namespace
 
 void Cell::Add(double value) {
   if (!std::isfinite(value)) {
@@ -78,8 +88,13 @@ std::vector<SeriesBucket> Series::Buckets(int64_t from, int64_t to, int64_t widt
 
 int64_t BucketWidth(int64_t from, int64_t to, int64_t points) {
   int64_t width = std::max<int64_t>(1, (to - from) / points);
-  while ((to - 1) / width - (from - 1) / width + 1 > points) ++width;
-  return width;
+  for (int64_t tries = 0; tries < kMostWidths; ++tries) {
+    const int64_t last = (to - 1) / width;
+    if (last - (from - 1) / width < points) return width;
+    // As long as the number of the last bucket stays there are no fewer: on to the first width that lowers it.
+    width = (to - 1) / last + 1;
+  }
+  return points > 1 ? (to - from) / (points - 1) + 1 : to;
 }
 
 }  // namespace ampd

@@ -70,7 +70,8 @@ class Series {
   std::vector<SeriesRow> rows_;
 };
 
-// The least width of buckets of which at most `points` >= 1 have steps of [from, to], 1 <= from <= to.
+// The least width of buckets of which at most `points` >= 1 have steps of [from, to], 1 <= from <= to; of steps beyond
+// kMaxSteps, which no job has, it may be a larger one that does.
 int64_t BucketWidth(int64_t from, int64_t to, int64_t points);
 
 }  // namespace ampd

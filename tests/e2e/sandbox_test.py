@@ -277,6 +277,28 @@ class OtherUserTest(SandboxTest):
         daemon.wait_for_step(cancelled, 1)
         self.cancel(daemon, cancelled)
 
+    def test_a_mirror_that_fails_stops_neither_the_start_nor_a_job(self):
+        in_the_way = self.write("disk", b"a file where a folder should be")
+        self.mirror = os.path.join(in_the_way, "mirror")
+        daemon = self.other_user(mirror_dir=self.mirror)
+
+        def mirror_errors(name):
+            job = daemon.run(glyphs_job(name, steps=20, every_steps=10))
+            self.assert_state(job, "SUCCEEDED")
+            self.assertEqual(job.attempt, 1)
+            return {e.checkpoint.mirror_error for e in daemon.events(job.id) if e.HasField("checkpoint")}
+
+        for name in ("first", "second"):
+            error, = mirror_errors(name)
+            self.assertIn("Not a directory", error)
+        self.assertEqual(daemon.log().count("WARNING mirror_dir: workers cannot write there yet"), 1, daemon.log())
+        os.unlink(in_the_way)
+        os.mkdir(in_the_way)
+        os.chmod(in_the_way, 0o755)
+        # By its launch, before its first checkpoint.
+        self.assertEqual(mirror_errors("third"), {""})
+        self.assertTrue(os.listdir(self.mirror))
+
     def test_data_is_read_from_roots_and_uploads(self):
         daemon = self.other_user()
         self.assert_state(daemon.run(csv_job("data.csv")), "SUCCEEDED")

@@ -174,6 +174,64 @@ TEST_F(ControllerLinkTest, AWorkerCannotCallACheckpointByAPath) {
   ExpectGapFree(id);
 }
 
+TEST_F(ControllerLinkTest, AWorkerCannotTellOfStepsThatNoJobHas) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 7);
+  uint64_t number = 1;
+  const auto send = [&](const std::function<void(v1::JobEvent&)>& make) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(++number);
+    make(*message.mutable_event()->mutable_event());
+    controller_->WorkerMessage(worker, message);
+  };
+  const auto checkpoint_at = [&](int64_t step) {
+    send([&](v1::JobEvent& event) {
+      event.mutable_checkpoint()->set_checkpoint("step-1");
+      event.mutable_checkpoint()->set_step(step);
+    });
+  };
+  constexpr int64_t kMost = int64_t{1} << 40;
+  for (const int64_t step : {int64_t{-1}, kMost + 1, std::numeric_limits<int64_t>::max()}) {
+    checkpoint_at(step);
+    send([&](v1::JobEvent& event) { event.mutable_step()->set_first_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_step()->set_last_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_step()->add_phases()->set_steps_applied(step); });
+    send([&](v1::JobEvent& event) { event.mutable_step()->add_phases()->set_steps_skipped(step); });
+    send([&](v1::JobEvent& event) {
+      event.mutable_checkpoint()->set_checkpoint("step-1");
+      event.mutable_checkpoint()->add_phases()->set_steps_skipped(step);
+    });
+    send([&](v1::JobEvent& event) { event.mutable_overflow_skip()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_loss_scale_change()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_precision_change()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_gradient_diagnostics()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_evaluation()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_rewound()->set_to_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_artifact()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_text_sample()->set_step(step); });
+    send([&](v1::JobEvent& event) { event.mutable_bench_cell()->set_index(step); });
+    send([&](v1::JobEvent& event) { event.mutable_step_profile()->set_last_step(step); });
+  }
+  EXPECT_TRUE(worker->WaitForAck(number));
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.last_sequence(), 4u) << "created, started, running, and the one report";
+  EXPECT_EQ(job.summary().step(), 7);
+  EXPECT_EQ(job.summary().checkpoint(), "");
+  EXPECT_THAT(Logged(), Contains(HasSubstr("event 2 of its worker tells of step -1, which no job has")));
+  const auto charged = [&] {
+    Settle();
+    const auto record = store_->Await([&](const Database& database) { return database.FindJob(id); });
+    EXPECT_TRUE(record.ok()) << record.status();
+    return record->charged_at_checkpoints;
+  };
+  EXPECT_TRUE(charged().empty());
+  checkpoint_at(kMost);
+  EXPECT_TRUE(worker->WaitForAck(number));
+  EXPECT_EQ(Get(id)->summary().checkpoint(), "step-1");
+  EXPECT_EQ(charged().count(kMost), 1u);
+}
+
 TEST_F(ControllerLinkTest, ASecondHelloEndsTheStream) {
   Submit();
   auto worker = AttachLaunched(0);

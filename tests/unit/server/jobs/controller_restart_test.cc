@@ -276,6 +276,21 @@ TEST_F(ControllerRestartTest, AKillThatFailedIsRepeatedUntilTheWorkerIsGone) {
   EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
 }
 
+TEST_F(ControllerRestartTest, WhatIsLeftOfAnAttemptIsKilledUntilItIsGone) {
+  RunJob(2);
+  launcher_.MakeStubborn(true);
+  SendFinished(worker_, v1::WorkerFinished::FAILED, 2, v1::Failure::WORKER_CRASH);
+  WaitFor(id_, v1::Job::RETRYING);
+  // Its process is known from the job alone.
+  launcher_.Hide(absl::UnavailableError("too many open files"));
+  RestartDaemon();
+  Settle();
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  launcher_.MakeStubborn(false);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(launcher_.IsAlive(launcher_.Wait(0).id));
+}
+
 TEST_F(ControllerRestartTest, AWorkerThatCannotBeIdentifiedForNowComesAgain) {
   RunJob(2);
   RewriteRecord(id_, [](JobRecord& record) { record.worker = WorkerProcess(); });

@@ -476,6 +476,27 @@ TEST_F(ControllerScheduleTest, WhoHadLessComesFirstAlsoAfterARestart) {
   EXPECT_EQ(Get(ada)->queue_position(), 2);
 }
 
+TEST_F(ControllerScheduleTest, UsageThatIsForgottenIsDropped) {
+  const auto stretch = [&](absl::Duration ago) {
+    const int64_t seconds = absl::ToUnixSeconds(clock_.Now() - ago);
+    return absl::StrCat("usage_device_seconds/", seconds - seconds % (6 * 3600), "/ada");
+  };
+  const std::string old = stretch(absl::Hours(24 * 500)), recent = stretch(absl::Hours(24 * 100)),
+                    newest = stretch(absl::Hours(1));
+  const std::map<std::string, double> counters = {{old, 5}, {recent, 6}, {newest, 7}, {"ampd_steps_applied_total", 8}};
+  std::promise<absl::Status> added;
+  store_->Change([&](Database& database) { return database.AddToCounters(counters); },
+                 [&](const absl::Status& status) { added.set_value(status); });
+  ASSERT_TRUE(added.get_future().get().ok());
+  RestartOn(1);
+  Settle();
+  std::map<std::string, double> kept = *store_->Await([](const Database& database) { return database.Counters(); });
+  EXPECT_EQ(kept.count(old), 0u);
+  EXPECT_EQ(kept[recent], 6);
+  EXPECT_EQ(kept[newest], 7);
+  EXPECT_EQ(kept["ampd_steps_applied_total"], 8);
+}
+
 TEST_F(ControllerScheduleTest, TheSelectorChoosesAmongDevices) {
   StopDaemon();
   std::vector<v1::Device> cpus(3);

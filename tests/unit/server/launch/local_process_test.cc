@@ -1,17 +1,25 @@
 #include "server/launch/local_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <iterator>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -41,6 +49,36 @@ class LocalProcess : public testing::Test {
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
     chmod(path.c_str(), 0700);
     return LocalProcessLauncher::Create(path, state_dir_).value();
+  }
+
+  // A launcher of workers that are another user's, who is this process's own, with a mirror.
+  std::unique_ptr<LocalProcessLauncher> WithMirror(const std::string& mirror, MirrorFolders::Give give,
+                                                   std::function<void(const std::string&)> log = nullptr,
+                                                   const std::string& script = "") {
+    const std::string path = absl::StrCat(state_dir_, "/worker-", ++scripts_, ".sh");
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    chmod(path.c_str(), 0700);
+    OtherUser user;
+    user.account = WorkerAccount{getuid(), getgid(), {}, ""};
+    user.mirror_root = mirror;
+    user.log = std::move(log);
+    user.give_in_mirror = std::move(give);
+    return LocalProcessLauncher::Create(path, state_dir_, user).value();
+  }
+
+  // A worker of each job, to its end.
+  static void RunAll(LocalProcessLauncher& launcher, const std::vector<std::string>& jobs) {
+    std::promise<void> ended;
+    size_t ends = 0;
+    launcher.SetExitHandler([&](const WorkerProcess&, const WorkerExit&) {
+      if (++ends == jobs.size()) ended.set_value();
+    });
+    for (const std::string& job : jobs) {
+      const auto process = launcher.Launch({job, 1, "token"});
+      ASSERT_TRUE(process.ok()) << process.status();
+    }
+    ended.get_future().wait();
+    launcher.SetExitHandler(nullptr);
   }
 
   std::string LogOf(uint32_t attempt) {
@@ -151,6 +189,60 @@ TEST_F(LocalProcess, WithoutDescriptorsALivingWorkerIsAlive) {
   EXPECT_EQ(next->Identify(process.pid).status().code(), absl::StatusCode::kNotFound);
 }
 
+// Of this process, those included that have ended and were not reaped.
+std::set<int> Children() {
+  std::set<int> children;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    int pid = 0;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+    std::ifstream file(entry.path() / "stat");
+    const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    // PID (NAME) STATE PARENT
+    const size_t name_end = stat.rfind(')');
+    int parent = 0;
+    if (name_end != std::string::npos && sscanf(stat.c_str() + name_end, ") %*c %d", &parent) == 1 &&
+        parent == getpid()) {
+      children.insert(pid);
+    }
+  }
+  return children;
+}
+
+std::set<int> EpollDescriptors() {
+  std::set<int> descriptors;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    int fd = 0;
+    if (fs::read_symlink(entry.path(), closed) == "anon_inode:[eventpoll]" &&
+        absl::SimpleAtoi(entry.path().filename().string(), &fd)) {
+      descriptors.insert(fd);
+    }
+  }
+  return descriptors;
+}
+
+TEST_F(LocalProcess, OneThatCannotBeWatchedIsEndedAndReaped) {
+  const std::set<int> before = EpollDescriptors();
+  auto launcher = WithWorker("exec sleep 1000");
+  int epoll = -1;
+  for (const int fd : EpollDescriptors()) epoll = before.contains(fd) ? epoll : fd;
+  ASSERT_GE(epoll, 0);
+  const std::set<int> children = Children();
+  // In its place something that watches nothing; the watcher's thread still waits on the one it had.
+  const int kept = dup(epoll), null = open("/dev/null", O_RDONLY);
+  ASSERT_EQ(dup2(null, epoll), epoll);
+  const absl::Status status = launcher->Launch({"job", 1, "t"}).status();
+  ASSERT_EQ(dup2(kept, epoll), epoll);
+  close(kept);
+  close(null);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot watch the worker"));
+  for (const int child : Children()) EXPECT_TRUE(children.contains(child)) << child;
+  std::promise<WorkerExit> ended;
+  launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+  launcher->Kill(launcher->Launch({"job", 2, "t"}).value());
+  EXPECT_EQ(ended.get_future().get().signal, SIGKILL) << "another is watched";
+}
+
 TEST_F(LocalProcess, TheTokenIsNotOnTheCommandLine) {
   auto launcher = WithWorker("exec sleep 1000");
   const auto process = launcher->Launch({"job", 1, "s3cret-token"}).value();
@@ -228,6 +320,73 @@ TEST_F(LocalProcess, FindsItsWorkersAndNoOthers) {
   launcher->Kill(second);
   while (launcher->IsAlive(second)) {
   }
+}
+
+TEST_F(LocalProcess, NeitherALaunchNorTheEndWaitsForAMirrorThatHangs) {
+  struct Calls {
+    std::promise<void> called, answer, returned;
+  };
+  const auto calls = std::make_shared<Calls>();
+  auto launcher = WithMirror(state_dir_ + "/mirror", [calls](const std::string&, std::vector<std::string>*) {
+    calls->called.set_value();
+    calls->answer.get_future().wait();
+    calls->returned.set_value();
+    return absl::OkStatus();
+  });
+  calls->called.get_future().wait();
+  ASSERT_NO_FATAL_FAILURE(RunAll(*launcher, {"job", "other"}));
+  launcher.reset();
+  calls->answer.set_value();
+  calls->returned.get_future().wait();
+}
+
+TEST_F(LocalProcess, AMirrorThatFailsStopsNoJob) {
+  std::ofstream(state_dir_ + "/file") << "in the way";
+  std::promise<std::string> told;
+  auto launcher =
+      WithMirror(state_dir_ + "/file/mirror", nullptr, [&](const std::string& text) { told.set_value(text); });
+  EXPECT_THAT(told.get_future().get(), HasSubstr("/file/mirror: Not a directory"));
+  // Told a second time, the promise would throw.
+  ASSERT_NO_FATAL_FAILURE(RunAll(*launcher, {"job", "other"}));
+}
+
+TEST_F(LocalProcess, AWorkerHasItsFolderInTheMirror) {
+  const std::string mirror = state_dir_ + "/some/mirror";
+  const MirrorFolders::Give give = GiveIn(mirror, WorkerAccount{getuid(), getgid(), {}, ""});
+  const auto given = std::make_shared<std::promise<void>>();
+  auto launcher = WithMirror(
+      mirror,
+      [give, given](const std::string& job_id, std::vector<std::string>* notes) {
+        const absl::Status status = give(job_id, notes);
+        if (job_id == "job") given->set_value();
+        return status;
+      },
+      nullptr, "exec sleep 1000");
+  const auto process = launcher->Launch({"job", 1, "token"});
+  ASSERT_TRUE(process.ok()) << process.status();
+  given->get_future().wait();
+  EXPECT_TRUE(fs::is_directory(mirror + "/job"));
+  launcher->Kill(*process);
+}
+
+TEST_F(LocalProcess, AWorkerOfADaemonBeforeIsGivenItsFolderInTheMirror) {
+  // Opens what nobody writes to; its command line stays.
+  const std::string never = state_dir_ + "/never";
+  ASSERT_EQ(mkfifo(never.c_str(), 0600), 0);
+  auto before = WithWorker("read line < " + never);
+  const WorkerProcess process = before->Launch({"job", 1, "token"}).value();
+  before.reset();
+  // A process that has just been started has no command line for a moment.
+  auto plain = WithWorker("true");
+  while (plain->FindWorkers().empty()) {
+  }
+  const auto given = std::make_shared<std::promise<void>>();
+  auto launcher = WithMirror(state_dir_ + "/mirror", [given](const std::string& job_id, std::vector<std::string>*) {
+    if (job_id == "job") given->set_value();
+    return absl::OkStatus();
+  });
+  given->get_future().wait();
+  launcher->Kill(process);
 }
 
 TEST_F(LocalProcess, SaysWhyAWorkerCannotStart) {

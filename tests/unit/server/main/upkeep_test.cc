@@ -64,6 +64,16 @@ class UpkeepTest : public testing::Test {
     ASSERT_TRUE(WriteAndWait(*store_, write).ok());
   }
 
+  // One that still runs.
+  void AddLongJob(int n, int created_days_ago, int last_event_days_ago) {
+    const auto ago = [this](int days) { return absl::ToUnixSeconds(clock_.Now() - absl::Hours(24 * days)); };
+    JobWrite write = CreateWrite(n);
+    write.record.job.set_state(v1::Job::RUNNING);
+    write.record.job.mutable_create_time()->set_seconds(ago(created_days_ago));
+    write.events[0].mutable_time()->set_seconds(ago(last_event_days_ago));
+    ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+
   // One that is retried.
   void StartAgain(int n) {
     JobWrite write;
@@ -127,6 +137,7 @@ class UpkeepTest : public testing::Test {
     };
     Upkeep upkeep(std::move(options), store_.get(), &clock_);
     upkeep_ = &upkeep;
+    if (before_begin_) before_begin_();
     upkeep.Begin();
     passed.get_future().wait();
   }
@@ -146,6 +157,7 @@ class UpkeepTest : public testing::Test {
   std::unique_ptr<UploadStore> uploads_;
   std::vector<std::string> log_;
   std::function<void()> on_log_;
+  std::function<void()> before_begin_;
   std::function<bool(const JobRecord&)> has_worker_;
   // While passes are made.
   Upkeep* upkeep_ = nullptr;
@@ -279,6 +291,83 @@ TEST_F(UpkeepTest, AClockThatRanAheadMakesNothingOldForADay) {
           [&] { there.push_back(FilesOf(1).size()); }});
   EXPECT_THAT(there, ElementsAre(4, 4, 4, 4, 0));
   EXPECT_THAT(log_[0], HasSubstr("the clock went ahead by 8760h"));
+}
+
+TEST_F(UpkeepTest, AClockThatIsAheadOfAllJobsAtTheStartMakesNothingOldForADay) {
+  retention_.set_checkpoint_days(90);
+  retention_.set_file_days(30);
+  retention_.set_upload_days(60);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10);
+  AddFilesOf(1);
+  AddUpload('a', 10);
+  clock_.Set(absl::Hours(24 * 365));
+  std::vector<size_t> there;
+  const auto look = [&] { there.push_back(FilesOf(1).size() + Uploads().size()); };
+  Passes({[&] {
+            look();
+            clock_.Advance(absl::Hours(23));
+          },
+          [&] {
+            look();
+            clock_.Advance(absl::Hours(2));
+          },
+          look});
+  EXPECT_THAT(there, ElementsAre(5, 5, 0));
+  EXPECT_THAT(log_[0], HasSubstr("the clock is 9000h ahead of what last happened to a job; nothing is removed"));
+}
+
+TEST_F(UpkeepTest, AClockThatWasAheadAtTheStartIsBelievedOnceItIsPutRight) {
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 31);
+  AddEndedJob(2, v1::Job::SUCCEEDED, 10);
+  for (const int n : {1, 2}) AddFilesOf(n);
+  clock_.Set(absl::Hours(24 * 365));
+  std::vector<size_t> there;
+  const auto look = [&] {
+    for (const int n : {1, 2}) there.push_back(FilesOf(n).size());
+  };
+  Passes({[&] {
+            look();
+            clock_.Set(-absl::Hours(24 * 365));
+          },
+          look});
+  EXPECT_THAT(there, ElementsAre(4, 4, 1, 4));
+}
+
+TEST_F(UpkeepTest, WhatJobsWriteByAClockThatIsAheadDoesNotTellThatItIsRight) {
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10);
+  AddFilesOf(1);
+  clock_.Set(absl::Hours(24 * 365));
+  before_begin_ = [this] {
+    ASSERT_TRUE(upkeep_->LookAtClock().ok());
+    AddLongJob(2, 0, 0);
+  };
+  Pass();
+  EXPECT_EQ(FilesOf(1).size(), 4u);
+}
+
+TEST_F(UpkeepTest, AtTheStartOneOfTheAgesIsEnough) {
+  retention_.set_file_days(5);
+  retention_.set_event_days(9);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 6);
+  AddFilesOf(1);
+  Pass();
+  EXPECT_EQ(FilesOf(1).size(), 4u);
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_THAT(log_[0], HasSubstr("the clock is 144h ahead"));
+}
+
+TEST_F(UpkeepTest, AJobThatRunsForLongTellsThatTheClockIsRight) {
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 40);
+  AddFilesOf(1);
+  AddLongJob(2, 100, 31);
+  Pass();
+  EXPECT_EQ(FilesOf(1).size(), 4u);
+  AddLongJob(3, 100, 29);
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("checkpoints"));
 }
 
 TEST_F(UpkeepTest, AMachineThatSleepsEachNightDoubtsNoClock) {

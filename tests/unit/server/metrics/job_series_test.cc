@@ -58,5 +58,35 @@ TEST_F(JobSeriesTest, OnesOfEndedJobsGoThoughNobodyEverAsks) {
   EXPECT_EQ(Jobs(), 3u);
 }
 
+// A worker names them.
+TEST_F(JobSeriesTest, PhasesAreBounded) {
+  ChangeState("job", v1::Job::STARTING, v1::Job::RUNNING);
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = absl::StrCat("phase-", i);
+    JobWrite write;
+    write.record.job.set_id("job");
+    v1::StepReport& report = *write.events.emplace_back().mutable_step();
+    v1::PhaseReport& first = *report.add_phases();
+    first.set_name("phase-0");
+    first.set_loss(i);
+    report.add_phases()->set_name(name);
+    write.events.emplace_back().mutable_overflow_skip()->set_phase(name);
+    write.events.emplace_back().mutable_loss_scale_change()->set_phase(name);
+    write.events.emplace_back().mutable_checkpoint()->add_phases()->set_name(name);
+    series_.OnWrite(write);
+  }
+  for (const Metric* metric : {&kJobLoss, &kJobLossScale, &kJobLearningRate, &kJobGradientNorm}) {
+    EXPECT_EQ(gauges_.at(metric)->Collect().front().metric.size(), 64u) << metric->name;
+  }
+  for (const Metric* metric : {&kJobStepsApplied, &kJobStepsSkipped, &kJobOverflows}) {
+    EXPECT_EQ(counters_.at(metric)->Collect().front().metric.size(), 64u) << metric->name;
+  }
+  double loss = 0;
+  for (const prometheus::ClientMetric& one : gauges_.at(&kJobLoss)->Collect().front().metric) {
+    loss += one.gauge.value;
+  }
+  EXPECT_EQ(loss, 199) << "one that has a series keeps it";
+}
+
 }  // namespace
 }  // namespace ampd

@@ -47,6 +47,38 @@ TEST(FairShareTest, CountersGiveItBack) {
   EXPECT_NEAR(restored.At("a/b c", end), direct.At("a/b c", end), 0.02 * direct.At("a/b c", end));
 }
 
+TEST(FairShareTest, WhatIsForgottenNeedNotBeKept) {
+  const absl::Duration half_life = absl::Hours(24 * 20);
+  const absl::Time long_ago = kStart - 32 * half_life;
+  std::map<std::string, double> counters = UsageCounters("ada", 8, long_ago - absl::Hours(24 * 300), kStart);
+  counters.merge(UsageCounters("bob", 1, long_ago - absl::Hours(100), long_ago - absl::Hours(90)));
+  counters["ampd_steps_applied_total"] = 1;
+  const std::vector<std::string> forgotten = ForgottenUsage(counters, kStart, half_life);
+  std::map<std::string, double> kept = counters;
+  for (const std::string& name : forgotten) EXPECT_EQ(kept.erase(name), 1u) << name;
+  EXPECT_EQ(kept.count("ampd_steps_applied_total"), 1u);
+  UsageLedger before(half_life), after(half_life);
+  for (const auto& [name, value] : counters) AddUsageCounter(name, value, kStart, &before);
+  for (const auto& [name, value] : kept) AddUsageCounter(name, value, kStart, &after);
+  EXPECT_NEAR(after.At("ada", kStart), before.At("ada", kStart), 0.005) << "device-seconds";
+  EXPECT_NEAR(after.At("bob", kStart), before.At("bob", kStart), 0.001);
+  EXPECT_EQ(after.At("bob", kStart), 0);
+  EXPECT_THAT(ForgottenUsage(kept, kStart, half_life), ::testing::IsEmpty());
+}
+
+TEST(FairShareTest, AYearIsKeptWhateverIsForgotten) {
+  const absl::Duration year = absl::Hours(24 * 366);
+  const absl::Duration minute = absl::Minutes(1);
+  const std::map<std::string, double> counters = UsageCounters("ada", 1, kStart - year, kStart);
+  EXPECT_THAT(ForgottenUsage(counters, kStart, minute), ::testing::IsEmpty());
+  EXPECT_EQ(ForgottenUsage(counters, kStart + year, minute).size(), 0u) << "the clock is ahead, or nobody came";
+  std::map<std::string, double> later = UsageCounters("bob", 1, kStart + year, kStart + year + minute);
+  later.insert(counters.begin(), counters.end());
+  EXPECT_GT(ForgottenUsage(later, kStart + year + minute, minute).size(), 1400u);
+  EXPECT_THAT(ForgottenUsage(later, kStart, minute), ::testing::IsEmpty()) << "the clock was ahead";
+  EXPECT_THAT(ForgottenUsage(later, kStart + 3 * year, absl::InfiniteDuration()), ::testing::IsEmpty());
+}
+
 TEST(FairShareTest, ForeverWithoutAHalfLife) {
   UsageLedger ledger(absl::InfiniteDuration());
   ledger.Add("ada", 1, kStart, kStart + absl::Seconds(10));

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "server/service/sha256.h"
 #include "server/service/try_again.h"
+#include "server/store/retention.h"
 #include "tests/unit/server/http/fake_exchange.h"
 #include "tests/unit/server/jobs/fake_clock.h"
 #include "tests/unit/server/store/store_test_util.h"
@@ -368,6 +369,97 @@ TEST_F(ApiTest, AnExportIsNotWaitedForWithoutItsClient) {
       "GET", absl::StrCat("/api/v1/jobs/", kJob, "/checkpoints/", kCheckpoint, "/export?form=onnx&network=slow"),
       {{"Host", "127.0.0.1:7071"}});
   ServeUntilItWaits(&exchange);
+}
+
+// A job of 3000 reports, of which the older were merged, and a line after the 1500th.
+class MergedEventsTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kLast = 3001;
+  static constexpr int kNewest = 20;
+
+  MergedEventsTest() {
+    JobWrite write = CreateWrite(1);
+    write.record.job.set_id(kJob);
+    write.record.job.set_last_sequence(kLast);
+    write.events.clear();
+    for (uint64_t sequence = 1; sequence <= kLast; ++sequence) {
+      write.events.push_back(TestEvent(sequence));
+      if (sequence == 1501) continue;
+      const auto step = static_cast<int64_t>(sequence > 1501 ? sequence - 1 : sequence);
+      write.events.back().mutable_step()->set_first_step(step);
+      write.events.back().mutable_step()->set_last_step(step);
+    }
+    EXPECT_TRUE(WriteAndWait(*store_, std::move(write)).ok());
+    for (int64_t merged = 1; merged > 0;) {
+      std::promise<absl::Status> done;
+      const auto merge = [&](Database& database) {
+        const auto pass = MergeOldReports(database, kJob, 0, kNewest, 10000);
+        if (pass.ok()) merged = pass->merged;
+        return pass.status();
+      };
+      store_->Change(merge, [&](const absl::Status& status) { done.set_value(status); });
+      const absl::Status status = done.get_future().get();
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) break;
+    }
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    JsonApi::Options options;
+    options.gate = &gate_;
+    options.log = &log_;
+    options.fleet = &fleet_;
+    api_ = std::make_unique<JsonApi>(options, server_->InProcessChannel({}));
+    api_->AddRoutes(&router_);
+  }
+  ~MergedEventsTest() override {
+    api_->Stop();
+    server_->Shutdown();
+  }
+
+  // Sequence numbers of what the query gives.
+  std::vector<uint64_t> Asked(const std::string& query) {
+    FakeExchange exchange("GET", absl::StrCat("/api/v1/jobs/", kJob, "/events?", query), {{"Host", "127.0.0.1:7071"}});
+    router_.Serve(exchange);
+    EXPECT_EQ(exchange.status(), 200) << exchange.response().body;
+    std::vector<uint64_t> sequences;
+    const std::string mark = "\"sequence\":";
+    const std::string& body = exchange.response().body;
+    for (size_t at = body.find(mark); at != std::string::npos; at = body.find(mark, at + 1)) {
+      const std::string number = body.substr(at + mark.size(), 30);
+      sequences.push_back(std::stoull(number.substr(number.find_first_of("0123456789"))));
+    }
+    return sequences;
+  }
+  std::vector<uint64_t> Newest(size_t count, bool steps_alone) {
+    std::vector<uint64_t> sequences;
+    const EventPage page = *store_->Await([](const Database& database) { return database.ReadEvents(kJob, 0, 10000); });
+    for (const v1::JobEvent& event : page.events) {
+      if (!steps_alone || event.has_step()) sequences.push_back(event.sequence());
+    }
+    if (sequences.size() > count) sequences.erase(sequences.begin(), sequences.end() - static_cast<int>(count));
+    return sequences;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Store> store_ = *Store::Open({.state_dir = dir_.path()});
+  EventLog log_{store_.get()};
+  CallGate gate_{CallGate::Options()};
+  FleetFeed fleet_;
+  FakeService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<JsonApi> api_;
+  Router router_;
+};
+
+TEST_F(MergedEventsTest, ATailHasAsManyAsAreAskedFor) {
+  ASSERT_LT(Newest(10000, false).size(), 60u);
+  for (const size_t tail : {1, 5, kNewest, kNewest + 1, kNewest + 3, 1000}) {
+    EXPECT_EQ(Asked(absl::StrCat("tail=", tail)), Newest(tail, false)) << tail;
+    EXPECT_EQ(Asked(absl::StrCat("kinds=step&tail=", tail)), Newest(tail, true)) << tail;
+    EXPECT_EQ(Asked(absl::StrCat("kinds=step,log&tail=", tail)), Newest(tail, false)) << tail;
+  }
+  EXPECT_THAT(Asked("kinds=log&tail=3"), ElementsAre(1501));
 }
 
 // A server that asks for tokens, and has given none.

@@ -192,6 +192,32 @@ TEST(BucketWidthTest, IsTheLeastThatFits) {
   }
 }
 
+TEST(BucketWidthTest, IsWhatOneByOneWouldFind) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t from = 1 + random() % (i % 2 == 0 ? 100 : 100000), to = from + random() % 3000;
+    const int64_t points = 1 + random() % (i % 3 == 0 ? 4 : 1000);
+    int64_t width = std::max<int64_t>(1, (to - from) / points);
+    while ((to - 1) / width - (from - 1) / width + 1 > points) ++width;
+    ASSERT_EQ(BucketWidth(from, to, points), width) << from << " " << to << " " << points;
+  }
+}
+
+// A worker names the steps.
+TEST(BucketWidthTest, IsFoundWhateverTheStepsAre) {
+  EXPECT_EQ(BucketWidth(4'000'000'000'000'000'001, 4'600'000'000'000'000'000, 1), 657'142'857'142'857'143);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t to : {int64_t{1} << 40, int64_t{1} << 62, int64_t{4'600'000'000'000'000'000}, kMost}) {
+    for (const int64_t from : {int64_t{1}, to / 7 * 6, to / 2, to - 2'000'000'000, to - 1'000'000, to - 1, to}) {
+      for (const int64_t points : {1, 2, 3, 1000, 4000}) {
+        const int64_t width = BucketWidth(from, to, points);
+        EXPECT_GE(width, 1);
+        EXPECT_LE((to - 1) / width - (from - 1) / width + 1, points) << from << " " << to << " " << points;
+      }
+    }
+  }
+}
+
 TEST(JobDigestTest, KnowsTheNewestOfAKind) {
   JobDigest digest;
   uint64_t sequence = 0;
