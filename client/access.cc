@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/contexts.h"
+#include "client/seconds.h"
 
 namespace ampd::client {
 namespace {
@@ -100,7 +101,7 @@ void AddAccessOptions(CLI::App* app, Server* server) {
   app->add_option_function<double>(
          "--timeout", [server](const double& seconds) { server->timeout = absl::Seconds(seconds); },
          "Seconds that the server may take to answer a call; default: 30, for some calls more")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(Seconds(0.001, 1e9))
       ->type_name("SECONDS");
   app->parse_complete_callback([options, server] { server->unknown = TakeContext(*options, server); });
 }

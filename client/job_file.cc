@@ -2,8 +2,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <system_error>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -62,6 +64,10 @@ absl::StatusOr<JobFile> JobFile::Read(const std::string& path, const std::vector
   if (path == "-") {
     text = ReadStream(std::cin, name);
   } else {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+    }
     std::ifstream file(path, std::ios::binary);
     if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
     text = ReadStream(file, name);

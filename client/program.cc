@@ -92,6 +92,22 @@ const CLI::App* Innermost(const CLI::App& app, std::string* name) {
   return at;
 }
 
+// Commands of ours that other programs call by these names.
+const std::map<std::string, std::string> kSynonyms = {
+    {"kill", "cancel"},    {"ps", "list"},  {"queue", "list"},  {"run", "submit"}, {"sbatch", "submit"},
+    {"scancel", "cancel"}, {"show", "get"}, {"squeue", "list"}, {"status", "get"}, {"stop", "cancel"}};
+
+std::string MeantVerb(const std::string& word, const CLI::App* at, const std::vector<std::string>& verbs) {
+  const auto synonym = kSynonyms.find(word);
+  const bool is_known = at->get_parent() == nullptr && synonym != kSynonyms.end();
+  return is_known ? absl::StrCat("; did you mean ", synonym->second, "?") : DidYouMean(word, verbs);
+}
+
+std::string MeantOption(const std::string& option, const CLI::App* at, const std::vector<std::string>& options) {
+  const bool is_version = at->get_parent() == nullptr && (option == "-v" || option == "-V");
+  return is_version ? "; did you mean --version?" : DidYouMean(option, options);
+}
+
 // Where a command is missing and a word stands that is none: what to say of it; else empty.
 std::string UnknownVerb(const CLI::App& app) {
   std::string name;
@@ -102,7 +118,7 @@ std::string UnknownVerb(const CLI::App& app) {
   }
   for (const std::string& word : app.remaining(true)) {
     if (absl::StartsWith(word, "-")) continue;
-    return absl::StrCat(name, " has no command ", Quoted(word), DidYouMean(word, verbs));
+    return absl::StrCat(name, " has no command ", Quoted(word), MeantVerb(word, at, verbs));
   }
   return "";
 }
@@ -120,7 +136,7 @@ std::string UnknownOption(const CLI::App& app) {
   for (const std::string& word : app.remaining(true)) {
     const std::string option = word.substr(0, word.find('='));
     if (option.size() < 2 || option[0] != '-') continue;
-    return absl::StrCat(name, " has no option ", Quoted(option), DidYouMean(option, options));
+    return absl::StrCat(name, " has no option ", Quoted(option), MeantOption(option, at, options));
   }
   return "";
 }
@@ -169,7 +185,8 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   try {
     app.parse(Arguments(argc, argv));
   } catch (const CLI::RequiredError& e) {
-    const std::string unknown = UnknownVerb(app);
+    std::string unknown = UnknownVerb(app);
+    if (unknown.empty()) unknown = UnknownOption(app);
     if (unknown.empty()) return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
     *err << unknown << "\nRun with --help for more information." << std::endl;
     return kExitUsage;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/output/text.h"
 #include "proto/spec/device_models.h"
+#include "proto/spec/start_step.h"
 
 namespace ampd::client {
 namespace {
@@ -91,6 +92,8 @@ Cost CostOf(const v1::Job& job, const Events& events, const std::vector<v1::Devi
   cost.device_seconds = held.held_seconds * cost.devices;
   cost.running_seconds = held.running_seconds;
   cost.steps = StepsOf(events);
+  // Those before it were another job's.
+  cost.steps.attempted = std::max<int64_t>(0, cost.steps.attempted - StepsBefore(job.spec()));
   cost.useful_samples = cost.steps.useful * static_cast<double>(job.spec().train().batch_size());
   const v1::Device* device = DeviceOf(job, events, devices);
   const v1::DeviceModel* model = device == nullptr ? nullptr : ModelOfDevice(models, *device);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostFields = 200;
 constexpr size_t kMostSteps = 10;
-constexpr size_t kValueWidth = 36;
+constexpr int kValueWidth = 36;
 
 struct CommonStep {
   int64_t step;
@@ -70,14 +70,16 @@ std::vector<EnvironmentPair> EnvironmentsOf(const JobAndEvents& a, const JobAndE
   return PairEnvironments(NewestEnvironment(a.events), NewestEnvironment(b.events));
 }
 
-void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, Table* table) {
+std::string Value(const std::string& text, bool cut) { return cut ? Shorten(Clean(text), kValueWidth) : Clean(text); }
+
+void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, bool cut, Table* table) {
   const v1::Job &a = of_a.job, &b = of_b.job;
   const auto add = [&](const std::string& name, const auto& value) { table->Add({name, value(a), value(b)}); };
   add("state", [](const v1::Job& j) { return v1::Job::State_Name(j.state()); });
   table->Add({"device", DevicesText(of_a), DevicesText(of_b)});
   add("mode", ModeText);
   add("attempts", [](const v1::Job& j) { return absl::StrCat(j.attempt()); });
-  add("parameters", [](const v1::Job& j) { return Or(j.has_plan(), absl::StrCat(j.plan().parameters())); });
+  add("parameters", [](const v1::Job& j) { return Or(IsPlanned(j), absl::StrCat(j.plan().parameters())); });
   add("steps", [](const v1::Job& j) { return absl::StrCat(j.summary().step(), "/", j.summary().total_steps()); });
   add("skipped", [](const v1::Job& j) { return absl::StrCat(j.summary().steps_skipped()); });
   add("loss", [](const v1::Job& j) { return Or(j.summary().has_loss(), Figure(j.summary().loss())); });
@@ -89,11 +91,9 @@ void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, Table* table
   for (const EnvironmentPair& part : EnvironmentsOf(of_a, of_b)) {
     // Which ones they held is a row already.
     const std::string name = part.name == "device" ? "device name" : Clean(part.name);
-    table->Add({name, Truncate(Clean(part.a), kValueWidth), Truncate(Clean(part.b), kValueWidth)});
+    table->Add({name, Value(part.a, cut), Value(part.b, cut)});
   }
 }
-
-std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null"; }
 
 }  // namespace
 
@@ -103,17 +103,17 @@ std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::Job
   return Differences(a, renamed, kMostFields);
 }
 
-std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
+std::string DiffText(const JobAndEvents& a, const JobAndEvents& b, bool cut) {
   std::string text = absl::StrCat("A  ", a.job.id(), " ", Clean(a.job.spec().name()), "\nB  ", b.job.id(), " ",
                                   Clean(b.job.spec().name()), "\n\n");
   const std::vector<FieldDifference> fields = SpecDifferences(a.job.spec(), b.job.spec());
   Table specs({"FIELD", "A", "B"});
   for (const FieldDifference& f : fields) {
-    specs.Add({Clean(f.field), Truncate(Clean(f.a), kValueWidth), Truncate(Clean(f.b), kValueWidth)});
+    specs.Add({Clean(f.field), Value(f.a, cut), Value(f.b, cut)});
   }
   absl::StrAppend(&text, fields.empty() ? "the specs are equal\n" : specs.ToString(), "\n");
   Table figures({"", "A", "B"});
-  AddFigures(a, b, &figures);
+  AddFigures(a, b, cut, &figures);
   const Determinism determinism = DeterminismOf(a.events, b.events);
   absl::StrAppend(&text, figures.ToString(), "\n", determinism.reason,
                   determinism.equal_bits && !fields.empty() ? "; these specs differ\n" : "\n");

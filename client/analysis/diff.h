@@ -22,8 +22,9 @@ struct JobAndEvents {
 };
 
 // Specs field by field; devices and figures; what their newest attempts computed with, and whether equal bits can be
-// expected; and the losses of both in up to ten reports of the same steps, by phase.
-std::string DiffText(const JobAndEvents& a, const JobAndEvents& b);
+// expected; and the losses of both in up to ten reports of the same steps, by phase. `cut`: values are cut at 36
+// columns, as a terminal wants them.
+std::string DiffText(const JobAndEvents& a, const JobAndEvents& b, bool cut = false);
 // One JSON object: {"a", "b", "fields": [{"field", "a", "b"}], "environment": [{"part", "a", "b"}], "deterministic":
 // bool, "deterministic_reason", "curves": {phase: [[step, a, b], ...]}}, every report of the same steps by the last of
 // them; a loss that is no number is null.

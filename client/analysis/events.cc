@@ -184,6 +184,24 @@ StepCount StepsOf(const Events& events) {
   return counter.Count();
 }
 
+std::vector<const v1::OverflowSkip*> StandingSkips(const Events& events) {
+  std::vector<const v1::OverflowSkip*> skips;
+  for (const v1::JobEvent& event : events) {
+    if (event.has_rewound()) {
+      const int64_t kept = event.rewound().to_step();
+      skips.erase(std::remove_if(skips.begin(), skips.end(), [&](const auto* skip) { return skip->step() > kept; }),
+                  skips.end());
+    }
+    if (event.has_overflow_skip()) skips.push_back(&event.overflow_skip());
+  }
+  return skips;
+}
+
+int64_t LastStepOf(const Events& events) {
+  const StepCount count = StepsOf(events);
+  return count.attempted - count.rewound;
+}
+
 std::map<std::string, std::map<int64_t, ReportedLoss>> LossCurves(const Events& events) {
   std::map<std::string, std::map<int64_t, ReportedLoss>> curves;
   for (const v1::JobEvent& event : events) {

@@ -58,6 +58,13 @@ struct ReportedLoss {
   double loss = 0;
 };
 
+// Skipped updates that were not taken back by going back, in order; of each step its last attempt's. They point into
+// `events`.
+std::vector<const v1::OverflowSkip*> StandingSkips(const Events& events);
+
+// The last step that was attempted and not taken back, as events number steps; 0 where none was.
+int64_t LastStepOf(const Events& events);
+
 // By phase: the loss that was reported, by the last step of the report. What was taken back by going back is not in it.
 std::map<std::string, std::map<int64_t, ReportedLoss>> LossCurves(const Events& events);
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "client/analysis/json_text.h"
 #include "client/output/text.h"
 #include "proto/spec/names.h"
 
@@ -318,6 +319,23 @@ std::string HistogramText(const Histogram& h) {
         lowest > rows.last || RangeOf(lowest) != RangeOf(lowest - 1), lowest - 1);
   }
   return absl::StrCat(text, Verdict(h));
+}
+
+std::string HistogramJson(absl::string_view job_id, const Histogram& h) {
+  const std::string counts = absl::StrJoin(h.counts, ", ", [](std::string* out, const auto& bin) {
+    absl::StrAppend(out, "[", bin.first, ", ", bin.second, "]");
+  });
+  const std::string safe =
+      h.largest_safe_scale > 0 ? absl::StrCat(", \"largest_safe_scale\": ", JsonNumber(h.largest_safe_scale)) : "";
+  return absl::StrCat(
+      "{\"job_id\": ", JsonText(job_id), ", \"step\": ", h.step, ", \"phase\": ", JsonText(h.phase),
+      ", \"scale\": ", JsonNumber(h.scale), ", \"tensors\": ", h.tensors, ", \"nonzero\": ", h.nonzero,
+      ", \"zeros\": ", h.zeros, ", \"non_finite\": ", h.non_finite, ", \"counts\": [", counts,
+      "], \"flushed_unscaled\": ", JsonNumber(h.flushed_unscaled),
+      ", \"flushed_scaled\": ", JsonNumber(h.flushed_scaled),
+      ", \"overflowed_scaled\": ", JsonNumber(h.overflowed_scaled), ", \"worst\": {\"tensor\": ", JsonText(h.worst),
+      ", \"flushed_unscaled\": ", JsonNumber(h.worst_flushed), "}", safe, ", \"unscalable\": ", h.unscalable,
+      ", \"judged_steps\": ", h.judged_steps, ", \"first_judged_step\": ", h.first_judged_step, "}\n");
 }
 
 std::string HistogramSvg(const Histogram& h, absl::string_view title) {

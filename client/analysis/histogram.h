@@ -49,6 +49,11 @@ absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view ph
 
 // Bars for a terminal of 100 columns, fp16's ranges marked; before and after scaling side by side.
 std::string HistogramText(const Histogram& histogram);
+// One JSON object: {"job_id", "step", "phase", "scale", "tensors", "nonzero", "zeros", "non_finite",
+// "counts": [[EXPONENT, VALUES], ...] of the values as they are,
+// "flushed_unscaled", "flushed_scaled", "overflowed_scaled" (shares), "worst": {"tensor", "flushed_unscaled"},
+// "largest_safe_scale" (where it is known), "unscalable", "judged_steps", "first_judged_step"}.
+std::string HistogramJson(absl::string_view job_id, const Histogram& histogram);
 // A picture of both, 960 x 560.
 std::string HistogramSvg(const Histogram& histogram, absl::string_view title);
 

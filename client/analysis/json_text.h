@@ -1,7 +1,8 @@
-// Text as a JSON string.
+// Text and numbers as JSON.
 #ifndef AMPD_CLIENT_ANALYSIS_JSON_TEXT_H_
 #define AMPD_CLIENT_ANALYSIS_JSON_TEXT_H_
 
+#include <cmath>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -22,6 +23,9 @@ inline std::string JsonText(absl::string_view text) {
   }
   return json + "\"";
 }
+
+// Exact; null where it is not finite.
+inline std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null"; }
 
 }  // namespace ampd::client
 

@@ -15,6 +15,7 @@
 #include "client/output/job_text.h"
 #include "client/output/text.h"
 #include "proto/spec/device_models.h"
+#include "proto/spec/start_step.h"
 
 namespace ampd::client {
 namespace {
@@ -28,6 +29,8 @@ constexpr double kFarAboveFloor = 4;
 constexpr double kLaunchBound = 0.5;
 constexpr double kManySkips = 0.01;
 constexpr int64_t kDefaultGrowthInterval = 2000;
+// `ampctl get` has that of the newest report.
+constexpr char kMean[] = " (mean of the attempt)";
 
 std::string NameOf(const Job& job) { return absl::StrCat(job.id(), " ", Clean(job.spec().name())); }
 
@@ -111,7 +114,7 @@ Finding InputBound(const StepCount& steps) {
   Finding finding{"slow: input-bound", {}, {}};
   finding.because.push_back(absl::StrCat("the trainer waited for batches ", Percent(share),
                                          " of the time: ", StepTime(share * steps.step_seconds), " of ",
-                                         StepTime(steps.step_seconds), " a step"));
+                                         StepTime(steps.step_seconds), " a step", kMean));
   if (share < 0.99) {
     finding.because.push_back(absl::StrFormat("fed in time it could go %.2f times as fast", 1 / (1 - share)));
   }
@@ -199,8 +202,8 @@ Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
   const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.reported);
   const double times = busy / floor;
   const std::string figures =
-      absl::StrFormat("a step takes %s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
-                      times, StepTime(floor));
+      absl::StrFormat("a step takes %s%s%s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
+                      kMean, busy < steps.step_seconds ? " without its wait for batches" : "", times, StepTime(floor));
   Finding finding = times > kFarAboveFloor ? FarAboveFloor(input, busy) : NearFloor(input);
   finding.because.insert(finding.because.begin(), absl::StrCat(figures, UtilizationText(input.job)));
   for (const v1::Advice& advice : input.plan->advice()) {
@@ -237,7 +240,7 @@ std::vector<Finding> Speed(const WhyInput& input) {
   if (mode != nullptr) return {WithFloor(input, steps, mode->step_seconds())};
   const double share = steps.input_wait_seconds / steps.total_seconds;
   Finding finding{"speed", {}, {}};
-  finding.because.push_back(absl::StrCat("a step takes ", StepTime(steps.step_seconds), ", ", Percent(share),
+  finding.because.push_back(absl::StrCat("a step takes ", StepTime(steps.step_seconds), kMean, ", ", Percent(share),
                                          " of it waiting for batches", UtilizationText(input.job)));
   finding.because.push_back(absl::StrCat("whether memory or computing bounds it is not known: ", NoFloor(input)));
   return {finding};
@@ -332,6 +335,9 @@ Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t atte
   return finding;
 }
 
+// Those of `step` steps of a training that are this job's.
+int64_t OwnSteps(const Job& job, int64_t step) { return std::max<int64_t>(0, step - StepsBefore(job.spec())); }
+
 // Of skipped steps. A growing scale makes one in growth_interval + 1 by itself.
 double ManySkips(const v1::LossScaleSpec& scale) {
   const int64_t interval = scale.has_growth_interval() ? scale.growth_interval() : kDefaultGrowthInterval;
@@ -341,9 +347,8 @@ double ManySkips(const v1::LossScaleSpec& scale) {
 // Those of calibration are how a scale is found, and count where nothing else came of it.
 std::vector<const v1::OverflowSkip*> SkipsOf(const WhyInput& input) {
   std::vector<const v1::OverflowSkip*> skips, calibration;
-  for (const v1::JobEvent& event : input.events) {
-    if (!event.has_overflow_skip()) continue;
-    (event.overflow_skip().calibration() ? calibration : skips).push_back(&event.overflow_skip());
+  for (const v1::OverflowSkip* skip : StandingSkips(input.events)) {
+    (skip->calibration() ? calibration : skips).push_back(skip);
   }
   return skips.empty() && input.job.has_failure() && input.job.summary().steps_applied() == 0 ? calibration : skips;
 }
@@ -351,11 +356,7 @@ std::vector<const v1::OverflowSkip*> SkipsOf(const WhyInput& input) {
 std::vector<Finding> Skips(const WhyInput& input) {
   const std::vector<const v1::OverflowSkip*> skips = SkipsOf(input);
   if (skips.empty()) return {};
-  int64_t attempted = 0;
-  for (const v1::JobEvent& event : input.events) {
-    if (event.has_step()) attempted = event.step().last_step();
-  }
-  if (attempted == 0) attempted = skips.back()->step();
+  const int64_t attempted = OwnSteps(input.job, LastStepOf(input.events));
   const bool many = static_cast<double>(skips.size()) > ManySkips(input.job.spec().precision().loss_scale()) *
                                                             static_cast<double>(std::max<int64_t>(attempted, 1));
   Finding finding = Skipping(skips, attempted, input.job, skips.front()->calibration());
@@ -466,10 +467,20 @@ Finding Paused(const WhyInput& input) {
   return finding;
 }
 
+// What it did; of one that measures, cells are its steps.
+std::string StepsText(const Job& job) {
+  const v1::JobSummary& summary = job.summary();
+  if (job.spec().has_bench()) return absl::StrCat(summary.step(), summary.step() == 1 ? " cell" : " cells");
+  const int64_t before = StepsBefore(job.spec());
+  return absl::StrCat(OwnSteps(job, summary.step()), " steps",
+                      before > 0 ? absl::StrCat(" from step ", before + 1, " on") : "", ", ", summary.steps_skipped(),
+                      " skipped");
+}
+
 Finding Succeeded(const WhyInput& input) {
   const v1::JobSummary& summary = input.job.summary();
   Finding finding{"succeeded", {}, {}};
-  std::string text = absl::StrCat(summary.step(), " steps, ", summary.steps_skipped(), " skipped");
+  std::string text = StepsText(input.job);
   if (summary.has_loss()) absl::StrAppend(&text, ", loss ", Figure(summary.loss()));
   if (summary.has_accuracy()) absl::StrAppend(&text, ", accuracy ", Figure(summary.accuracy()));
   finding.because.push_back(text);

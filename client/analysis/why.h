@@ -49,7 +49,8 @@ struct Finding {
 // (launch-bound where a profile of that attempt tells kernels apart and half of a step lies between them; never on a
 // CPU), else memory- or compute-bound by what most of the floor is. Without a floor the utilisation is told.
 //
-// Skips are many above a hundredth of the steps, and above twice what the scale's growth makes by itself.
+// Skips are many above a hundredth of the steps, and above twice what the scale's growth makes by itself. Of steps that
+// were done again the last attempt counts, and of a training that the job continues its own steps alone.
 std::vector<Finding> Why(const WhyInput& input);
 
 std::string WhyText(const v1::Job& job, const std::vector<Finding>& findings);

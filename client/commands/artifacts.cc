@@ -5,16 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/file_download.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
 #include "client/retry.h"
-#include "proto/spec/text.h"
 
 namespace ampd::client {
 namespace {
@@ -57,17 +53,6 @@ absl::StatusOr<Artifacts> ArtifactsOf(Connection* connection, const std::string&
   return artifacts;
 }
 
-// One document, of which there is no message.
-std::string JsonOf(const Artifacts& artifacts) {
-  std::vector<std::string> items;
-  for (const v1::ArtifactSaved& artifact : artifacts) {
-    const std::string item = ToJson(artifact, JsonStyle::kPretty);
-    items.push_back(absl::StrReplaceAll(absl::StripSuffix(item, "\n"), {{"\n", "\n  "}}));
-  }
-  const std::string all = absl::StrJoin(items, ",\n  ");
-  return absl::StrCat("{\"artifacts\": [", all.empty() ? "" : absl::StrCat("\n  ", all, "\n"), "]}\n");
-}
-
 int List(const Artifacts& artifacts, const CommandContext& context) {
   if (context.format == Format::kTable) {
     Table table({"NAME", ">SIZE", ">STEP", "TYPE"});
@@ -79,7 +64,7 @@ int List(const Artifacts& artifacts, const CommandContext& context) {
     return kExitSucceeded;
   }
   if (context.format == Format::kJson) {
-    *context.out << JsonOf(artifacts) << std::flush;
+    PrintJsonList("artifacts", artifacts, *context.out);
     return kExitSucceeded;
   }
   for (const v1::ArtifactSaved& artifact : artifacts) PrintMessage(artifact, context.format, *context.out);
@@ -97,7 +82,7 @@ absl::Status GetOnce(Connection* connection, const ArtifactsOptions& options, co
       connection->DownloadArtifact(request, [&](const v1::FileChunk& chunk) { return (*file)->Add(chunk); });
   if (status.ok()) status = (*file)->Commit();
   if (!status.ok()) return status;
-  *context.out << Clean(options.name) << ": " << Bytes((*file)->bytes()) << " in " << path << std::endl;
+  PrintFetched({.kind = "artifact", .name = options.name, .path = path, .bytes = (*file)->bytes()}, context);
   return absl::OkStatus();
 }
 

@@ -141,7 +141,13 @@ int FollowBench(Connection* connection, const v1::Job& job, const BenchOptions& 
   const int printed = PrintResults(options, job.spec().name(), cells.cells(), context);
   if (end->has_failure()) *context.err << FailureText(end->failure()) << std::endl;
   const int code = ExitCodeOf(end->to());
-  return code == kExitSucceeded ? printed : code;
+  if (code != kExitSucceeded) return code;
+  const auto& all = cells.cells();
+  if (std::all_of(all.begin(), all.end(), [](const v1::BenchCell& cell) { return cell.has_failure(); })) {
+    *context.err << "ampctl: nothing could be measured" << std::endl;
+    return kExitFailed;
+  }
+  return printed;
 }
 
 int RunBench(const BenchOptions& options, const CommandContext& context) {
@@ -201,7 +207,8 @@ void AddBench(CLI::App* app, CommandContext* context) {
       ->type_name("FORMAT");
   verb->add_option("--svg", options->svg, "Write a plot of step time and speed-up to this file")->type_name("PATH");
   verb->footer(std::string(kLocalFilesHelp) +
-               "\nExample:\n  ampctl bench job.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
+               "\nExits 1 where nothing could be measured.\nExample:\n  ampctl bench job.yaml --modes fp32,bf16 "
+               "--batch 32,64,128 --svg bench.svg\n"
                "  ampctl bench gemm --sizes 512,1024,2048 --modes bf16 -o csv");
   verb->callback([options, context] { context->exit_code = RunBench(*options, *context); });
 }

@@ -7,12 +7,14 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
 #include "client/output/text.h"
 #include "client/output/watch_view.h"
 #include "client/watch.h"
 #include "proto/spec/resolve.h"
+#include "proto/spec/text.h"
 
 namespace ampd::client {
 
@@ -90,6 +92,18 @@ void PrintJobs(const v1::ListJobsResponse& jobs, const CommandContext& context) 
   } else {
     PrintMessage(jobs, Format::kJson, *context.out);
   }
+}
+
+void PrintFetched(const Fetched& fetched, const CommandContext& context) {
+  if (context.format == Format::kTable) {
+    const std::string files = fetched.files ? absl::StrCat(*fetched.files, " files, ") : "";
+    *context.out << Clean(fetched.name) << ": " << files << Bytes(fetched.bytes) << " in " << fetched.path << std::endl;
+    return;
+  }
+  const std::string files = fetched.files ? absl::StrCat(", \"files\": ", *fetched.files) : "";
+  *context.out << "{" << QuoteJson(fetched.kind) << ": " << QuoteJson(fetched.name)
+               << ", \"path\": " << QuoteJson(fetched.path) << files << ", \"bytes\": " << fetched.bytes << "}"
+               << std::endl;
 }
 
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,

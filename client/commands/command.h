@@ -2,8 +2,10 @@
 #ifndef AMPD_CLIENT_COMMANDS_COMMAND_H_
 #define AMPD_CLIENT_COMMANDS_COMMAND_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -95,6 +97,20 @@ void PrintJob(const v1::Job& job, const CommandContext& context);
 // format, of several jobs in json as one document. All are tried; the highest exit code is returned.
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
                const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call);
+
+// A file, or a folder of files, that was fetched into `path`.
+struct Fetched {
+  // What `name` is of: "checkpoint", "artifact".
+  std::string kind;
+  std::string name;
+  std::string path;
+  // Of a folder.
+  std::optional<int64_t> files;
+  int64_t bytes = 0;
+};
+
+// A line, or in the other formats one JSON object: {KIND: name, "path", "files", "bytes"}.
+void PrintFetched(const Fetched& fetched, const CommandContext& context);
 
 // A sweep in the chosen format.
 void PrintSweep(const v1::JobSweep& sweep, const CommandContext& context);

@@ -18,7 +18,8 @@ int RunDiff(const std::string& a, const std::string& b, const CommandContext& co
   if (!first.ok()) return Fail(context, first.status());
   const absl::StatusOr<JobAndEvents> second = FetchJob(connection->get(), b);
   if (!second.ok()) return Fail(context, second.status());
-  *context.out << (context.format == Format::kTable ? DiffText(*first, *second) : DiffJson(*first, *second))
+  *context.out << (context.format == Format::kTable ? DiffText(*first, *second, context.terminal)
+                                                    : DiffJson(*first, *second))
                << std::flush;
   return kExitSucceeded;
 }

@@ -13,7 +13,6 @@
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/file_download.h"
-#include "client/output/text.h"
 #include "client/retry.h"
 
 namespace ampd::client {
@@ -69,7 +68,7 @@ absl::Status ExportOnce(Connection* connection, const DownloadOptions& options, 
   });
   if (status.ok()) status = (*file)->Commit();
   if (!status.ok()) return status;
-  *context.out << Clean(checkpoint) << ": " << Bytes((*file)->bytes()) << " in " << path << std::endl;
+  PrintFetched({.kind = "checkpoint", .name = checkpoint, .path = path, .bytes = (*file)->bytes()}, context);
   return absl::OkStatus();
 }
 
@@ -120,8 +119,12 @@ absl::Status DownloadCheckpoint(Connection* connection, const DownloadOptions& o
     status = fetch();
   }
   if (!status.ok()) return status;
-  *context.out << Clean(writer->checkpoint()) << ": " << writer->files() << " files, " << Bytes(writer->bytes())
-               << " in " << options.path << std::endl;
+  PrintFetched({.kind = "checkpoint",
+                .name = writer->checkpoint(),
+                .path = options.path,
+                .files = writer->files(),
+                .bytes = writer->bytes()},
+               context);
   if (writer->from_mirror()) {
     *context.err << "the server's own files of it are damaged or gone; these are of the copy in its mirror"
                  << std::endl;

@@ -38,7 +38,9 @@ int RunHistogram(const HistogramOptions& options, const CommandContext& context)
   if (!found.ok()) return Fail(context, found.status());
   const absl::StatusOr<Histogram> histogram = HistogramOf(found->events, options.phase, options.tensor);
   if (!histogram.ok()) return Fail(context, histogram.status());
-  *context.out << HistogramText(*histogram) << std::flush;
+  *context.out << (context.format == Format::kTable ? HistogramText(*histogram)
+                                                    : HistogramJson(found->job.id(), *histogram))
+               << std::flush;
   if (options.svg.empty()) return kExitSucceeded;
   const std::string title = absl::StrCat(found->job.spec().name(), ", step ", histogram->step, ": ",
                                          options.tensor.empty() ? "all gradients" : options.tensor);

@@ -121,8 +121,7 @@ std::string StepText(const v1::JobSummary& summary) {
 }
 
 // Of a failed job, why; of a queued one, why and until when at the latest.
-std::string WhyText(const v1::Job& job, const ListOptions& options) {
-  const int columns = options.wide ? kAll : 80;
+std::string WhyText(const v1::Job& job, int columns) {
   if (job.has_failure()) return Shorten(FailureText(job.failure()), columns);
   if (job.state() != v1::Job::QUEUED || job.queue_message().empty()) return "-";
   const std::string message = Shorten(job.queue_message(), columns);
@@ -137,10 +136,11 @@ void PrintTable(const v1::ListJobsResponse& response, const ListOptions& options
   headers.emplace_back("WHY");
   Table table(headers);
   if (context.color) table.Paint(kState, ColorOfState);
+  const bool whole = options.wide || !context.terminal;
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
     std::vector<std::string> cells = {job.id(),
-                                      Shorten(job.spec().name(), options.wide ? kAll : 40),
+                                      Shorten(job.spec().name(), whole ? kAll : 40),
                                       StateText(job),
                                       ModeText(job),
                                       StepText(summary),
@@ -153,7 +153,7 @@ void PrintTable(const v1::ListJobsResponse& response, const ListOptions& options
       cells.insert(cells.end(), {job.user().empty() ? "-" : job.user(), absl::StrCat(job.spec().resources().priority()),
                                  labels.empty() ? "-" : labels});
     }
-    cells.push_back(WhyText(job, options));
+    cells.push_back(WhyText(job, whole ? kAll : 80));
     table.Add(cells);
   }
   *context.out << (options.wide ? table.ToString() : Fitted(table, NarrowFit(), context)) << std::flush;
@@ -196,7 +196,9 @@ int RunList(const ListOptions& options, const CommandContext& context) {
 void AddList(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("list", "List jobs, the newest first, or those that are looked for");
   auto options = std::make_shared<ListOptions>();
-  verb->add_option("--state", options->states, "Only jobs in this state; may be given again")
+  verb->add_option("--state", options->states,
+                   "Only jobs in these states, with commas between them; may be given again")
+      ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("STATE");
   verb->add_option("--user", options->user, "Only jobs of this user")->type_name("USER");
@@ -222,7 +224,7 @@ void AddList(CLI::App* app, CommandContext* context) {
   verb->add_flag("--wide", options->wide,
                  "Every column, with all of its text, also where the terminal is narrower than that");
   verb->footer(
-      "Example:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
+      "Example:\n  ampctl list --state running,queued\n  ampctl list --user ann --label team=vision --since "
       "2h\n"
       "  ampctl list --filter 'priority >= 5 AND NOT (state = FAILED OR name:test)' \\\n      --sort 'priority desc'");
   verb->callback([options, context] { context->exit_code = RunList(*options, *context); });

@@ -43,6 +43,10 @@ class Printer {
     const auto& time = event.time();
     return IsLogged(event) && absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()) >= since_;
   }
+  void PrintPast(const std::deque<v1::JobEvent>& events) const {
+    if (context_.format == Format::kJson) return PrintJsonList("events", events, *context_.out);
+    for (const v1::JobEvent& event : events) Print(event);
+  }
   void Print(const v1::JobEvent& event) const {
     if (context_.format != Format::kTable) return PrintMessage(event, context_.format, *context_.out);
     *context_.out << Paint(context_.color ? ColorOf(event) : Color::kNone, EventLine(event)) << std::endl;
@@ -55,14 +59,17 @@ class Printer {
 
 // The newest of those that have happened, as many as are asked for. A server of before it could choose them sends all.
 absl::Status PrintPast(Connection* connection, const v1::Job& job, const LogsOptions& options, const Printer& printer) {
-  if (job.last_sequence() == 0 || options.tail == 0) return absl::OkStatus();
+  std::deque<v1::JobEvent> newest;
+  if (job.last_sequence() == 0 || options.tail == 0) {
+    printer.PrintPast(newest);
+    return absl::OkStatus();
+  }
   v1::WatchJobRequest request;
   request.set_job_id(job.id());
   request.set_until_sequence(job.last_sequence());
   for (const v1::JobEvent::PayloadCase kind : kLogged) request.add_kinds(NameOfKind(kind));
   // With --since the newest of those that are new enough are meant, and clocks are set back.
   if (options.tail && options.since.empty()) request.set_tail(*options.tail);
-  std::deque<v1::JobEvent> newest;
   const absl::Status read = connection->ReadPast(request, kPatience, [&](const v1::JobEvent& event) {
     if (!printer.IsWanted(event)) return;
     newest.push_back(event);
@@ -70,7 +77,7 @@ absl::Status PrintPast(Connection* connection, const v1::Job& job, const LogsOpt
   });
   if (!read.ok()) return read;
   // Not within the call, which has a deadline: a pager reads when it likes.
-  for (const v1::JobEvent& event : newest) printer.Print(event);
+  printer.PrintPast(newest);
   return absl::OkStatus();
 }
 
@@ -95,6 +102,11 @@ int FollowLogs(Connection* connection, const v1::Job& job, const Printer& printe
 }
 
 int RunLogs(const LogsOptions& options, const CommandContext& context) {
+  if (options.follow && context.format == Format::kJson) {
+    *context.err << "ampctl: -o json is one document, and -f prints as it goes on; -o jsonl has a line for each event"
+                 << std::endl;
+    return kExitUsage;
+  }
   absl::StatusOr<absl::Time> since = absl::InfinitePast();
   if (!options.since.empty()) since = ParseSince(options.since);
   if (!since.ok()) return Fail(context, since.status());

@@ -36,6 +36,8 @@ struct SubmitOptions {
 
 // Those that --set could make as well come behind it.
 absl::StatusOr<JobFile> ReadFile(const SubmitOptions& options) {
+  // The server would give it one of its own.
+  if (options.name && options.name->empty()) return absl::InvalidArgumentError("--name: must not be empty");
   absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
   if (!file.ok()) return file;
   absl::Status set;
@@ -95,6 +97,13 @@ absl::Status TakeSource(const SubmitOptions& options, JobFile* file, v1::JobSpec
   return absl::OkStatus();
 }
 
+void SayWhatIsTaken(const SubmitOptions& options, const v1::JobSpec& spec, const CommandContext& context) {
+  // Files have weights alone anyway.
+  const bool of_job = !options.resume_from.empty() && !spec.start_from().job_id().empty();
+  if (!of_job || options.quiet) return;
+  *context.err << "weights alone are taken; --continue-from goes on with optimizer and step" << std::endl;
+}
+
 int PrintValid(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
   if (options.quiet) return kExitSucceeded;
   if (context.format == Format::kTable) {
@@ -119,6 +128,7 @@ int SubmitSweep(const JobFile& file, v1::JobSpec spec, Connection* connection, I
   const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(connection, request, interrupt);
   if (!sweep.ok()) return Refused(file, sweep.status(), context);
   Warn(file, sweep->warnings(), context);
+  SayWhatIsTaken(options, request.spec(), context);
   if (options.quiet) {
     if (!options.dry_run) *context.out << sweep->id() << std::endl;
   } else if (options.dry_run && context.format == Format::kTable) {
@@ -164,6 +174,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   const absl::StatusOr<v1::Job> job = CreateJob(connection->get(), request, &interrupt);
   if (!job.ok()) return Refused(*file, job.status(), context);
   Warn(*file, job->plan().warnings(), context);
+  SayWhatIsTaken(options, request.spec(), context);
   if (options.dry_run) return PrintValid(*job, options, context);
   PrintSubmitted(*job, options, context);
   if (!options.watch) return kExitSucceeded;

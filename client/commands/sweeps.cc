@@ -40,8 +40,8 @@ void PrintTable(const v1::ListSweepsResponse& response, const CommandContext& co
   constexpr size_t kName = 1;
   Table table({"ID", "NAME", "USER", ">JOBS", "STATES", "CREATED"});
   for (const v1::SweepSummary& sweep : response.sweeps()) {
-    table.Add({sweep.id(), Truncate(sweep.name(), 40), sweep.user().empty() ? "-" : Truncate(sweep.user(), 40),
-               absl::StrCat(sweep.count()), SweepStates(sweep), DateAndTime(sweep.create_time())});
+    table.Add({sweep.id(), sweep.name(), sweep.user().empty() ? "-" : sweep.user(), absl::StrCat(sweep.count()),
+               SweepStates(sweep), DateAndTime(sweep.create_time())});
   }
   *context.out << FittedText(table, kName, context) << std::flush;
 }

@@ -12,11 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
+#include "proto/spec/names.h"
 
 namespace ampd::client {
 namespace {
@@ -91,8 +93,8 @@ absl::StatusOr<int64_t> ParseLifetime(const std::string& text) {
       lifetime <= absl::Hours(24 * kMaxDays)) {
     return absl::ToInt64Seconds(lifetime);
   }
-  return absl::InvalidArgumentError("--lifetime: '" + text +
-                                    "' is no time of at least a second, such as 90d, 12h or 30m");
+  return absl::InvalidArgumentError(
+      absl::StrCat("--lifetime: ", Quoted(text), " is no time from 1s to ", kMaxDays, "d, such as 90d, 12h or 30m"));
 }
 
 absl::StatusOr<v1::CreateTokenResponse> Create(const CreateOptions& options, const CommandContext& context) {

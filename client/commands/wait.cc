@@ -8,6 +8,7 @@
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
 #include "client/output/progress.h"
+#include "client/seconds.h"
 #include "client/watch.h"
 
 namespace ampd::client {
@@ -109,7 +110,7 @@ void AddWait(CLI::App* app, CommandContext* context) {
   verb->add_option("--sweep", options->sweep_id, "Every job of this sweep: its id, or a unique prefix")
       ->type_name("SWEEP");
   verb->add_option("--timeout", options->timeout_seconds, "Seconds to wait at most; default: no limit")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(Seconds(0.001, 1e9))
       ->type_name("SECONDS");
   verb->footer(
       "Exits 0 when all succeeded, 1 when one failed, 3 when one was cancelled, 124 when the time ran out.\n"

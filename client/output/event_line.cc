@@ -100,7 +100,10 @@ std::string Line(const v1::GradientDiagnostics& diagnostics) {
 }
 
 std::string Line(const v1::Evaluation& evaluation) {
-  std::string line = absl::StrCat("evaluation  epoch ", evaluation.epoch(), "  step ", evaluation.step());
+  std::string line = "evaluation";
+  // Epochs that are complete; a step's is the one that was begun.
+  if (evaluation.epoch() > 0) absl::StrAppend(&line, "  after epoch ", evaluation.epoch());
+  absl::StrAppend(&line, "  step ", evaluation.step());
   if (evaluation.has_accuracy()) absl::StrAppend(&line, "  accuracy ", Figure(evaluation.accuracy()));
   absl::StrAppend(&line, "  loss ", Figure(evaluation.loss()));
   const std::map<std::string, double> by_name(evaluation.metrics().begin(), evaluation.metrics().end());

@@ -51,7 +51,8 @@ std::string TextOf(const v1::Job& job, TimeFormat* time) {
   lines.Add("id", job.id());
   lines.Add("name", job.spec().name());
   lines.Add("user", job.user());
-  lines.Add("state", StateText(job));
+  // What was validated alone has none.
+  if (job.state() != v1::Job::STATE_UNSPECIFIED) lines.Add("state", StateText(job));
   if (job.state() == v1::Job::QUEUED) {
     lines.Add("waits", job.queue_message());
     if (job.has_estimated_start_time()) lines.Add("starts by", time(job.estimated_start_time()));
@@ -73,11 +74,13 @@ std::string TextOf(const v1::Job& job, TimeFormat* time) {
   if (summary.loss_scale() != 0) lines.Add("loss scale", Figure(summary.loss_scale()));
   if (summary.has_eval_loss()) lines.Add("eval loss", Figure(summary.eval_loss()));
   if (summary.has_accuracy()) lines.Add("accuracy", Figure(summary.accuracy()));
-  if (summary.samples_per_second() > 0) lines.Add("speed", Count(summary.samples_per_second()) + " samples/s");
-  if (summary.has_step_seconds()) lines.Add("step time", StepTime(summary.step_seconds()));
+  if (summary.samples_per_second() > 0) {
+    lines.Add("speed", Count(summary.samples_per_second()) + " samples/s (last report)");
+  }
+  if (summary.has_step_seconds()) lines.Add("step time", StepTime(summary.step_seconds()) + " (last report)");
   if (summary.has_model_flops_utilization()) lines.Add("MFU", Percent(summary.model_flops_utilization()));
   lines.Add("checkpoint", summary.checkpoint());
-  if (job.has_plan()) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
+  if (IsPlanned(job)) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
   for (const std::string& warning : job.plan().warnings()) lines.Add("warning", warning);
   return lines.text();
 }
@@ -101,6 +104,8 @@ std::string LabelsText(const v1::Job& job) {
   const std::map<std::string, std::string> sorted(labels.begin(), labels.end());
   return absl::StrJoin(sorted, ", ", absl::PairFormatter("="));
 }
+
+bool IsPlanned(const v1::Job& job) { return job.plan().layers_size() > 0 || job.plan().parameters() > 0; }
 
 std::string StateText(const v1::Job& job) {
   std::string text = v1::Job::State_Name(job.state());

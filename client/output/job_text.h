@@ -28,6 +28,9 @@ std::string ModeText(const v1::Job& job);
 // "team=vision, x=y", by their keys; empty where there is none.
 std::string LabelsText(const v1::Job& job);
 
+// Whether its plan says anything: that of a job whose data could not be read does not.
+bool IsPlanned(const v1::Job& job);
+
 // "RUNNING", or "QUEUED (RESOURCES, 2 in line)".
 std::string StateText(const v1::Job& job);
 

@@ -5,9 +5,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/time_util.h"
@@ -111,6 +114,14 @@ std::string FindInAnyKind(const std::string& name, const Descriptor& root) {
   return absl::StrJoin(shown, ".");
 }
 
+// What job files call what other programs call `name`; else `name`, with underscores.
+std::string OwnName(const std::string& name) {
+  static const auto& names = *new std::unordered_map<std::string, std::string>{
+      {"lr", "learning_rate"}, {"wd", "weight_decay"}, {"betas", "beta1"}};
+  const auto own = names.find(absl::AsciiStrToLower(name));
+  return own == names.end() ? absl::StrReplaceAll(name, {{"-", "_"}}) : own->second;
+}
+
 const char* ExpectedKind(const FieldDescriptor* field) {
   if (field->is_map()) return "a map";
   if (IsWindowField(*field)) return "a number or a list of numbers";
@@ -121,9 +132,11 @@ const char* ExpectedKind(const FieldDescriptor* field) {
 }  // namespace
 
 std::string NoSuchField(const std::string& name, const Descriptor& type, const Descriptor* root) {
-  std::string near = NearestName(name, FieldNames(type));
-  if (near.empty()) near = FindBeneath(name, type);
-  if (near.empty() && root != nullptr && root != &type) near = FindInAnyKind(name, *root);
+  const std::string own = OwnName(name);
+  std::string near = type.FindFieldByName(own) != nullptr ? own : NearestName(name, FieldNames(type));
+  if (near.empty()) near = FindBeneath(own, type);
+  if (near.empty() && root != nullptr && root != &type) near = FindInAnyKind(own, *root);
+  if (name == "betas" && absl::EndsWith(near, "beta1")) near += " and beta2";
   return near.empty() ? "no such field" : absl::StrCat("no such field; did you mean ", near, "?");
 }
 

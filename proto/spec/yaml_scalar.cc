@@ -1,8 +1,10 @@
 #include "proto/spec/yaml_scalar.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -111,6 +113,19 @@ absl::StatusOr<std::string> ScalarToBytes(const YamlNode& node) {
   return bytes;
 }
 
+namespace {
+
+// As DidYouMean(); `names` may have what other programs call a dtype by another name.
+std::string MeantValue(const std::string& given, const std::vector<std::string>& names) {
+  static const auto& dtypes = *new std::map<std::string, std::string>{
+      {"bfloat16", "BF16"}, {"float16", "FP16"}, {"float32", "FP32"}, {"half", "FP16"}};
+  const auto dtype = dtypes.find(absl::AsciiStrToLower(given));
+  const bool is_known = dtype != dtypes.end() && std::find(names.begin(), names.end(), dtype->second) != names.end();
+  return is_known ? absl::StrCat("; did you mean ", dtype->second, "?") : DidYouMean(given, names);
+}
+
+}  // namespace
+
 absl::StatusOr<int> ScalarToEnum(const YamlNode& node, const google::protobuf::EnumDescriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
@@ -125,7 +140,7 @@ absl::StatusOr<int> ScalarToEnum(const YamlNode& node, const google::protobuf::E
   const std::string all = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   if (node.kind != YamlNode::Kind::kScalar) return Expected(all, node);
   return absl::InvalidArgumentError(
-      absl::StrCat("no such value ", Quoted(node.scalar), DidYouMean(node.scalar, names), " (", all, ")"));
+      absl::StrCat("no such value ", Quoted(node.scalar), MeantValue(node.scalar, names), " (", all, ")"));
 }
 
 }  // namespace ampd

@@ -229,6 +229,7 @@ class AnswersTest(DaemonTest):
         suggestion = re.search(r"Of all the job's gradients in .*\n.*\n", text).group()
         self.assertIn(suggestion, self.ctl(ampd, 0, "histogram", job, "--tensor", "head*"))
         self.assertIn("no tensor matches", self.ctl(ampd, 2, "histogram", job, "--tensor", "nothing*"))
+        self.assertEqual(json.loads(self.ctl(ampd, 0, "histogram", job, "-o", "json"))["step"], 4)
         other = ampd.run(glyphs_job(steps=1)).id
         self.assertIn("diagnostics_every_steps", self.ctl(ampd, 2, "histogram", other))
 

@@ -148,6 +148,10 @@ class SameAsAmpctlTest(OneDaemonTest):
         swept = self.job_file(glyphs_job(sweep={"grid": {"train.epochs": [1, 2]}}), "swept.json")
         with self.assertRaisesRegex(ampd.InvalidArgument, "train.steps: the sweep gives train.epochs, which excludes it"):
             ampd.read_spec(swept, ["train.steps=7"])
+        for wrong, meant in (({"optimizer": {"adamw": {"betas": [0.9, 0.99]}}}, "beta1 and beta2"),
+                             ({"precision": {"mode": "half"}}, "FP16"), ({"train": {"lr": 1}}, "optimizer.<kind>.learning_rate")):
+            with self.assertRaisesRegex(ampd.InvalidArgument, f"did you mean {meant}"):
+                ampd.read_spec(wrong)
 
     def test_what_is_odd_is_warned_of(self):
         sets = ["train.steps=5", "optimizer.schedule={constant: {warmup_steps: 9}}"]
@@ -282,6 +286,10 @@ class DaemonClientTest(DaemonTest):
             job.export(exported)
         with self.assertRaises(ampd.InvalidArgument):
             job.export(exported + "2", dtype="fp8")
+        for name, options, is_onnx in (("net.ONNX", {}, True), ("told.onnx", {"form": "safetensors"}, False)):
+            job.export(os.path.join(self.folder, name), **options)
+            with open(os.path.join(self.folder, name), "rb") as file:
+                self.assertEqual(b'"data_offsets"' not in file.read(), is_onnx, name)
         named = self.client.upload_model(exported)
         self.assertEqual(named, self.client.upload_model(exported))
         tuned = self.client.submit(glyphs_job("tuned", steps=2), {"start_from.path": exported})
@@ -319,6 +327,8 @@ class DaemonClientTest(DaemonTest):
         except ampd.Unimplemented as error:
             self.skipTest(f"the server takes no datasets yet: {error.message}")
         self.assertTrue(dataset.committed)
+        with self.assertRaisesRegex(ampd.NotFound, "no file or folder nowhere"):
+            self.client.upload_dataset("nowhere", "none")
         self.assertEqual([one.name for one in self.client.datasets()], ["pairs"])
         self.assertEqual(self.client.upload_dataset(folder, "pairs").create_time, dataset.create_time)
         os.unlink(os.path.join(folder, "a.bin"))
@@ -349,6 +359,7 @@ class DaemonClientTest(DaemonTest):
             self.client.submit(glyphs_job(), {"train.batch_size": 0, "train.steps": -1})
         fields = {violation.field: violation.location for violation in wrong.exception.violations}
         self.assertEqual(fields["train.batch_size"], "set train.batch_size")
+        self.assertIn("set train.batch_size: must be", str(wrong.exception))
         self.assertIn("train.steps", fields)
         with self.assertRaises(ampd.InvalidArgument):
             list(self.client.list(states=["RUNING"]))

@@ -128,7 +128,7 @@ class Client:
         return uploads.upload_model(self.connection, path)
 
     def upload_dataset(self, folder: str, name: str) -> training_service_pb2.Dataset:
-        """Sends the files beneath `folder`; specs name them "dataset:<name>/<path>". Goes on where a connection broke."""
+        """Sends the files beneath `folder`, or a single file; specs name them "dataset:<name>/<path>". Goes on where a connection broke."""
         return uploads.upload_dataset(self.connection, folder, name)
 
     def datasets(self) -> List[training_service_pb2.Dataset]:

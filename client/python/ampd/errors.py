@@ -25,7 +25,9 @@ class FieldViolation:
     location: str = ""
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.location, self.field, self.description) if part)
+        # What was set names the field already.
+        field = "" if self.location == f"set {self.field}" else self.field
+        return ": ".join(part for part in (self.location, field, self.description) if part)
 
 
 class Error(Exception):

@@ -154,12 +154,14 @@ class Job:
         """A whole checkpoint into the new folder `path`, as `ampctl download` does."""
         self.checkpoint(checkpoint).download(path)
 
-    def export(self, path: str, form: str = "safetensors", dtype: str = "fp32", ema: bool = False, checkpoint: str = "",
+    def export(self, path: str, form: str = "", dtype: str = "fp32", ema: bool = False, checkpoint: str = "",
                network: str = "") -> None:
-        """The model alone as one new file: form "safetensors" or "onnx", weights as "fp32", "fp16" or "bf16".
+        """The model alone as one new file: form "safetensors" or "onnx", weights as "fp32", "fp16" or "bf16". The default form is
+        the one that `path` ends with, else "safetensors".
 
         Of a model of several networks `network` alone; as ONNX, which needs it, with what it reads of others ("PHASE.CALL": as that call
         of a phase)."""
+        form = form or ("onnx" if path.lower().endswith(".onnx") else "safetensors")
         if form not in _FORMS or dtype not in _DTYPES:
             raise InvalidArgument(f"export: form is one of {', '.join(_FORMS)}, dtype one of {', '.join(_DTYPES)}; "
                                   f"got {form!r} and {dtype!r}")

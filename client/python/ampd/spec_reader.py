@@ -26,6 +26,9 @@ _INTEGERS = {
 }
 _SPECIAL = {"NaN": math.nan, ".nan": math.nan, ".NaN": math.nan, "Infinity": math.inf, ".inf": math.inf, "+.inf": math.inf,
             "-Infinity": -math.inf, "-.inf": -math.inf}
+# What other programs call fields, and their dtypes: for suggestions, as in proto/spec/yaml_reader.cc and yaml_scalar.cc.
+_OWN_NAMES = {"lr": "learning_rate", "wd": "weight_decay", "betas": "beta1"}
+_DTYPES = {"bfloat16": "BF16", "float16": "FP16", "float32": "FP32", "half": "FP16"}
 # As IsWindowField() in proto/spec/window_fields.h: a number stands for a list of it.
 _WINDOW_FIELDS = {f"ampd.v1.{layer}.{name}" for layer, names in {
     "Conv2dLayer": ("kernel", "stride", "dilation", "pads"),
@@ -226,10 +229,13 @@ def join(path: str, name: str) -> str:
 
 
 def no_such_field(name: str, descriptor: Descriptor, root: Optional[Descriptor] = None) -> str:
-    near = difflib.get_close_matches(name, list(descriptor.fields_by_name), 1, 0.6)
-    found = near[0] if near else _beneath(name, descriptor)
+    own = _OWN_NAMES.get(name.lower(), name.replace("-", "_"))
+    near = [own] if own in descriptor.fields_by_name else difflib.get_close_matches(name, list(descriptor.fields_by_name), 1, 0.6)
+    found = near[0] if near else _beneath(own, descriptor)
     if found is None and root is not None:
-        found = _in_any_kind(name, root)
+        found = _in_any_kind(own, root)
+    if name == "betas" and found and found.endswith("beta1"):
+        found += " and beta2"
     return f"no such field; did you mean {found}?" if found else "no such field"
 
 
@@ -333,7 +339,8 @@ def _enum(node: Node, kind: EnumDescriptor) -> int:
     among = f"one of {', '.join(names)}"
     if node.kind != "scalar":
         raise _Wrong(f"expected {among}, got {node.describe()}")
-    near = difflib.get_close_matches(node.scalar.upper(), names, 1, 0.6)
+    dtype = _DTYPES.get(node.scalar.lower())
+    near = [dtype] if dtype in names else difflib.get_close_matches(node.scalar.upper(), names, 1, 0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise _Wrong(f'no such value "{node.scalar}"{hint} ({among})')
 

@@ -25,8 +25,11 @@ def upload_model(connection: Connection, path: str) -> str:
 
 
 def upload_dataset(connection: Connection, folder: str, name: str) -> Any:
-    """Sends the files beneath `folder` as the dataset `name`, unless the server has just these; one that broke off goes on where the
-    server says that it stopped. AlreadyExists when other files have the name."""
+    """Sends the files beneath `folder`, or a single file, as the dataset `name`, unless the server has just these; one that broke
+    off goes on where the server says that it stopped. NotFound when there is no such folder, AlreadyExists when other files have
+    the name."""
+    if not os.path.isdir(folder) and not os.path.isfile(folder):
+        raise NotFound(f"no file or folder {folder}")
     files = _files_beneath(folder)
     if not files:
         raise InvalidArgument(f"{folder}: has no files")
@@ -132,6 +135,8 @@ def _find_dataset(connection: Connection, name: str) -> Any:
 
 
 def _files_beneath(folder: str) -> List[Tuple[str, str]]:
+    if os.path.isfile(folder):
+        return [(os.path.basename(os.path.abspath(folder)), folder)]
     found = []
     for where, _, names in os.walk(folder):
         for name in names:

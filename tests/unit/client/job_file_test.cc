@@ -59,6 +59,11 @@ TEST(JobFileTest, PointsOfASweepHaveTheOptionsUnlessTheyGiveTheFieldThemselves) 
   EXPECT_EQ(grid->Explain({"sweep.grid[1].resources.gpus", "no"}), "job.yaml:3: sweep.grid[1].resources.gpus: no");
 }
 
+TEST(JobFileTest, AFolderIsNoJobFile) {
+  const absl::StatusOr<JobFile> folder = JobFile::Read(testing::TempDir(), {});
+  EXPECT_EQ(folder.status().message(), testing::TempDir() + ": is a directory");
+}
+
 // Of the resolved spec, as `get -o yaml` gives it, one of each pair is set.
 TEST(JobFileTest, WhatIsSetTakesThePlaceOfWhatExcludesItInTheFile) {
   const std::string text =

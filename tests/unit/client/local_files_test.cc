@@ -140,6 +140,7 @@ TEST_F(LocalFilesTest, PlanAndBenchAndADryRunSendThemToo) {
   ASSERT_EQ(Run({"submit", job, "--dry-run"}), 0) << err_.str();
   EXPECT_EQ(fake_.created.back().spec().start_from().path(), kUpload);
   EXPECT_TRUE(fake_.created.back().validate_only());
+  fake_.events[3].mutable_bench_cell();
   ASSERT_EQ(Run({"bench", job}), 0) << err_.str();
   EXPECT_EQ(fake_.created.back().spec().start_from().path(), kUpload);
 }
@@ -170,7 +171,11 @@ TEST_F(LocalFilesTest, ResumeFromIsAFileOrAJob) {
   ASSERT_EQ(Run({"submit", job, "--resume-from", folder_ + "/w.safetensors"}), 0) << err_.str();
   EXPECT_EQ(fake_.created.back().spec().start_from().path(), kUpload);
   EXPECT_TRUE(fake_.created.back().spec().start_from().allow_missing()) << "the source alone is another";
+  EXPECT_THAT(err_.str(), testing::Not(HasSubstr("--continue-from")));
+  ASSERT_EQ(Run({"submit", job, "--resume-from", "01hq3v7m", "-q"}), 0);
+  EXPECT_EQ(err_.str(), "");
   ASSERT_EQ(Run({"submit", job, "--resume-from", "01hq3v7m"}), 0);
+  EXPECT_EQ(err_.str(), "weights alone are taken; --continue-from goes on with optimizer and step\n");
   EXPECT_EQ(fake_.created.back().spec().start_from().job_id(), "01hq3v7m");
   EXPECT_EQ(fake_.created.back().spec().start_from().checkpoint(), "");
   EXPECT_FALSE(fake_.created.back().spec().start_from().has_path());

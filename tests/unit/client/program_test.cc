@@ -119,6 +119,10 @@ TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
   EXPECT_THAT(err(), StartsWith("ampctl tokens has no command 'crate'; did you mean create?"));
   EXPECT_EQ(Run({}), 2);
   EXPECT_THAT(err(), StartsWith("A subcommand is required"));
+  EXPECT_EQ(Run({"--verison"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl has no option '--verison'; did you mean --version?\n"));
+  EXPECT_EQ(Run({"-v"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl has no option '-v'; did you mean --version?\n"));
 }
 
 TEST_F(ProgramTest, HelpIsACommandToo) {
@@ -333,6 +337,8 @@ TEST_F(ProgramTest, ListFollowsPages) {
   EXPECT_EQ(fake_.listed[0].states_size(), 2);
   EXPECT_EQ(fake_.listed[1].page_token(), "next");
   EXPECT_EQ(err(), "");
+  EXPECT_EQ(Run({"list", "--state", "running,queued", "--state", "failed"}), 0);
+  EXPECT_EQ(fake_.listed.back().states_size(), 3);
   for (const char* format : {"table", "jsonl"}) {
     EXPECT_EQ(Run({"list", "--limit", "1", "-o", format}), 0);
     EXPECT_THAT(out(), Not(HasSubstr("more with --limit")));
@@ -430,6 +436,8 @@ TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
   fake_.downloads = {absl::UnavailableError("drop")};
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
   EXPECT_EQ(out(), "step-5: 2 files, 165 B in " + folder_ + "/out\n");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/out2", "-o", "json"}), 0) << err();
+  EXPECT_EQ(out(), "{\"checkpoint\": \"step-5\", \"path\": \"" + folder_ + "/out2\", \"files\": 2, \"bytes\": 165}\n");
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 2);
   EXPECT_THAT(err(), HasSubstr("exists and is not an empty folder"));
   fake_.chunks[0].set_file("../evil");
@@ -529,6 +537,8 @@ TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {
   EXPECT_EQ(out(), "step-5: 3 B in " + folder_ + "/a.onnx\n");
   EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::ONNX);
   EXPECT_EQ(fake_.exported.back().checkpoint(), "step-5");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/a2.onnx", "-o", "yaml"}), 0) << err();
+  EXPECT_EQ(out(), "{\"checkpoint\": \"step-5\", \"path\": \"" + folder_ + "/a2.onnx\", \"bytes\": 3}\n");
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/a.onnx", "--form", "onnx"}), 2);
   EXPECT_THAT(err(), HasSubstr("exists already"));
   EXPECT_EQ(Run({"download", "01abc", folder_, "--dtype", "bf16", "--ema"}), 0) << err();

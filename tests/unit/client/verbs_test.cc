@@ -8,8 +8,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "client/output/color.h"
 #include "client/output/table.h"
@@ -273,6 +275,14 @@ TEST_F(VerbsTest, JsonIsOneDocument) {
   EXPECT_THAT(out_.str(), StartsWith("{\n  \"id\": \"01abc\""));
   EXPECT_EQ(Run({"wait", "01abc", "01abc", "-o", "jsonl"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("{\"id\":\"01abc\""));
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("{\"events\": [\n  {\n    \"first_sequence\": "));
+  EXPECT_THAT(out_.str(), HasSubstr("\"text\": \"reads the data\""));
+  EXPECT_THAT(out_.str(), testing::EndsWith("\n  }\n]}\n"));
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "0", "-o", "json"}), 0);
+  EXPECT_EQ(out_.str(), "{\"events\": []}\n");
+  EXPECT_EQ(Run({"logs", "01abc", "-f", "-o", "json"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("-o jsonl"));
   EXPECT_EQ(Run({"artifacts", "01abc", "-o", "json"}), 0);
   EXPECT_EQ(out_.str(), "{\"artifacts\": []}\n");
   EXPECT_EQ(Run({"artifacts", "01abc", "-o", "jsonl"}), 0);
@@ -290,6 +300,60 @@ TEST_F(VerbsTest, JsonIsOneDocument) {
       "{\"artifacts\": [\n  {\n    \"step\": 0,\n    \"name\": \"a.png\",\n    \"content_type\": \"\",\n    "
       "\"size_bytes\": 0\n  },\n  {\n    \"step\": 0,\n    \"name\": \"b.png\",\n    \"content_type\": \"\",\n    "
       "\"size_bytes\": 0\n  }\n]}\n");
+}
+
+TEST_F(VerbsTest, VerbsOfOtherProgramsAreKnown) {
+  for (const auto& [word, verb] : std::vector<std::pair<std::string, std::string>>{{"status", "get"},
+                                                                                   {"show", "get"},
+                                                                                   {"ps", "list"},
+                                                                                   {"queue", "list"},
+                                                                                   {"squeue", "list"},
+                                                                                   {"stop", "cancel"},
+                                                                                   {"kill", "cancel"},
+                                                                                   {"scancel", "cancel"},
+                                                                                   {"sbatch", "submit"},
+                                                                                   {"run", "submit"}}) {
+    EXPECT_EQ(Run({word, "01abc"}), 2);
+    EXPECT_THAT(err_.str(), StartsWith("ampctl has no command '" + word + "'; did you mean " + verb + "?\n"));
+  }
+}
+
+TEST_F(VerbsTest, AHistogramIsDataToo) {
+  v1::JobEvent& event = fake_.events.emplace_back();
+  ASSERT_EQ(ParseYaml("gradient_diagnostics: {step: 4, phase: main, scale: 1024, tensors: [{tensor: head.weight, "
+                      "first_exponent: -3, exponent_counts: [5, 0, 2], nonzero: 7, zeros: 1, largest_safe_scale: 64}]}",
+                      "event", &event),
+            absl::OkStatus());
+  event.set_first_sequence(fake_.events.size());
+  event.set_sequence(fake_.events.size());
+  fake_.job.set_last_sequence(fake_.events.size());
+  for (const char* format : {"json", "jsonl", "yaml"}) {
+    EXPECT_EQ(Run({"histogram", "01abc", "-o", format}), 0) << err_.str();
+    EXPECT_EQ(out_.str(),
+              "{\"job_id\": \"01abc\", \"step\": 4, \"phase\": \"main\", \"scale\": 1024, \"tensors\": 1, \"nonzero\": "
+              "7, \"zeros\": 1, \"non_finite\": 0, \"counts\": [[-3, 5], [-1, 2]], \"flushed_unscaled\": 0, "
+              "\"flushed_scaled\": 0, \"overflowed_scaled\": 0, \"worst\": {\"tensor\": \"head.weight\", "
+              "\"flushed_unscaled\": 0}, \"largest_safe_scale\": 64, \"unscalable\": 0, \"judged_steps\": 1, "
+              "\"first_judged_step\": 4}\n");
+  }
+}
+
+TEST_F(VerbsTest, AMeasurementThatMeasuredNothingFailed) {
+  for (const bool one_is_measured : {true, false}) {
+    fake_.events = ExampleEvents(0, v1::Job::SUCCEEDED);
+    for (const bool fails : {true, !one_is_measured}) {
+      v1::JobEvent& event = *fake_.events.insert(fake_.events.end() - 1, v1::JobEvent());
+      event.mutable_bench_cell()->set_mode(v1::PrecisionSpec::FP32);
+      if (fails) event.mutable_bench_cell()->mutable_failure()->set_class_(v1::Failure::OUT_OF_MEMORY);
+    }
+    for (size_t i = 0; i < fake_.events.size(); ++i) {
+      fake_.events[i].set_first_sequence(i + 1);
+      fake_.events[i].set_sequence(i + 1);
+    }
+    EXPECT_EQ(Run({"bench", file_}), one_is_measured ? 0 : 1);
+    EXPECT_THAT(out_.str(), HasSubstr("OUT_OF_MEMORY"));
+    EXPECT_EQ(absl::StrContains(err_.str(), "ampctl: nothing could be measured\n"), !one_is_measured) << err_.str();
+  }
 }
 
 TEST_F(VerbsTest, AFileThatTheServerFindsTooLargeIsNamed) {
@@ -316,6 +380,11 @@ TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {
   fake_.job.mutable_failure()->set_message("the loss is NaN at step 9");
   EXPECT_EQ(Run({"list", "--limit", "1"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("DIVERGED: the loss is NaN at step 9\n"));
+  fake_.job.mutable_failure()->set_message(std::string(200, 'x'));
+  fake_.job.mutable_spec()->set_name(std::string(60, 'n'));
+  EXPECT_EQ(Run({"list", "--limit", "1"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("DIVERGED: " + std::string(200, 'x') + "\n"));
+  EXPECT_THAT(out_.str(), HasSubstr(std::string(60, 'n') + " "));
 }
 
 TEST_F(VerbsTest, TimesForPeopleAreLocalAndThoseForProgramsUtc) {
@@ -354,6 +423,8 @@ TEST_F(VerbsTest, SubmitHasNamesForWhatIsSetMost) {
   EXPECT_EQ(spec.resources().gpus(), 2);
   EXPECT_THAT(spec.labels(), testing::UnorderedElementsAre(testing::Pair("team", "b"), testing::Pair("old", "b"),
                                                            testing::Pair("x", "y=z")));
+  EXPECT_EQ(Run({"submit", file_, "--name", ""}), 2);
+  EXPECT_EQ(err_.str(), "--name: must not be empty\n");
   EXPECT_EQ(Run({"submit", file_, "--gpus", "0"}), 2);
   EXPECT_EQ(Run({"submit", file_, "--label", "team"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("'team' is not KEY=VALUE"));
@@ -415,6 +486,18 @@ TEST_F(VerbsTest, ACallMayHaveLessTime) {
   fake_.get_status = absl::UnavailableError("nobody");
   EXPECT_EQ(Run({"--timeout", "0.001", "get", "01abc"}), 4);
   EXPECT_EQ(Run({"--timeout", "0", "get", "01abc"}), 2);
+  EXPECT_EQ(Run({"--timeout", "abc", "get", "01abc"}), 2);
+  EXPECT_THAT(err_.str(), StartsWith("--timeout: 'abc' is no number of seconds from 0.001 to 1000000000\n"));
+  EXPECT_EQ(Run({"wait", "01abc", "--timeout", "nan"}), 2);
+  EXPECT_THAT(err_.str(), StartsWith("--timeout: 'nan' is no number of seconds"));
+}
+
+TEST_F(VerbsTest, ALifetimeThatIsNoneIsToldTheLargest) {
+  for (const char* wrong : {"1000000d", "0s", "soon"}) {
+    EXPECT_EQ(Run({"tokens", "create", "--user", "ann", "--role", "viewer", "--lifetime", wrong}), 2);
+    EXPECT_EQ(err_.str(), std::string("ampctl: --lifetime: '") + wrong +
+                              "' is no time from 1s to 36600d, such as 90d, 12h or 30m\n");
+  }
 }
 
 }  // namespace

@@ -57,6 +57,15 @@ TEST(Events, DeviceTimeIsFromStartingToTheEnd) {
   EXPECT_DOUBLE_EQ(HeldTimeOf(running, SecondsOf(running.back().time()) + 100).running_seconds, 14 + 100);
 }
 
+TEST(Cost, StepsOfTheTrainingThatIsContinuedAreNotItsOwn) {
+  v1::Job job = ExampleJob();
+  const auto attempted = [&] { return CostOf(job, ExampleRun(), {}, {}, kLater).steps.attempted; };
+  EXPECT_EQ(attempted(), 121);
+  job.mutable_spec()->mutable_start_from()->set_continue_training(true);
+  job.mutable_spec()->mutable_start_from()->set_checkpoint("step-000000080");
+  EXPECT_EQ(attempted(), 41);
+}
+
 // As the daemon charges: nothing from the last event to its return where it found the worker dead.
 TEST(Events, ANightThatNobodyRanIsNoDeviceTime) {
   const auto held = [](const std::string& change) {

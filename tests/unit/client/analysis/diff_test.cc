@@ -93,6 +93,22 @@ TEST(Diff, EndedJobsNameTheDevicesThatTheyHad) {
   EXPECT_THAT(text, testing::ContainsRegex("attempts +1 +1\n"));
 }
 
+TEST(Diff, LongValuesAreCutForTerminalsAlone) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  const std::string path = "/srv/data/" + std::string(60, 'x');
+  b.job.mutable_spec()->mutable_start_from()->set_path(path);
+  EXPECT_THAT(DiffText(a, b), HasSubstr(path));
+  EXPECT_THAT(DiffText(a, b, true), testing::Not(HasSubstr(path)));
+  EXPECT_THAT(DiffText(a, b, true), HasSubstr("xx..\n"));
+}
+
+TEST(Diff, APlanWithoutShapesHasNoParameters) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  a.job.mutable_plan()->add_warnings("data.train: gone");
+  b.job.mutable_plan()->set_parameters(12);
+  EXPECT_THAT(DiffText(a, b), testing::ContainsRegex("parameters +- +12\n"));
+}
+
 // In the events of an attempt's begin.
 void Tell(const std::string& yaml, JobAndEvents* job) {
   v1::JobEvent& event = *job->events.insert(job->events.begin() + 2, v1::JobEvent());

@@ -50,7 +50,7 @@ TEST(Why, WhenAQueuedJobStartsIsLocalTimeOfANamedZone) {
 TEST(Why, InputBoundWhereTheTrainerWaits) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(6)};
   const Finding finding = Find(Why(input), "slow: input-bound");
-  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50 ms of 100 ms a step"));
+  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50 ms of 100 ms a step (mean of the attempt)"));
   EXPECT_THAT(finding.because[1], HasSubstr("2.00 times as fast"));
 }
 
@@ -101,7 +101,8 @@ TEST(Why, WhatAStepSpendsAboveItsFloorIsForAProfileToTell) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
   input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
   Finding finding = Find(Why(input), "slow: far above its floor");
-  EXPECT_THAT(finding.because[0], HasSubstr("a step takes 100 ms, 10.0 times the floor of 10 ms"));
+  EXPECT_THAT(finding.because[0],
+              HasSubstr("a step takes 100 ms (mean of the attempt), 10.0 times the floor of 10 ms"));
   EXPECT_EQ(finding.because[1], "that is launches, kernels too small for the device, or kernels far from its peak");
   EXPECT_THAT(finding.advice, testing::ElementsAre("ampctl profile JOB, while it runs, tells which"));
   // A CPU launches nothing.
@@ -199,7 +200,7 @@ TEST(Why, SpeedIsThatOfTheNewestAttempt) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
   for (v1::JobEvent& event : input.events) event.set_attempt(1);
   input.events.push_back(EventsOf({"{attempt: 2, step: {first_step: 101, last_step: 110, step_seconds: 0.02}}"})[0]);
-  EXPECT_THAT(Find(Why(input), "speed").because[0], HasSubstr("a step takes 20 ms"));
+  EXPECT_THAT(Find(Why(input), "speed").because[0], HasSubstr("a step takes 20 ms (mean of the attempt), "));
 }
 
 TEST(Why, OfAutoTheFloorIsThatOfTheModeItTook) {
@@ -273,10 +274,48 @@ TEST(FloorRequest, SaysWhyThereIsNone) {
               HasSubstr("does not know the kind of its device, NVIDIA H100 80GB HBM3"));
 }
 
-TEST(Why, SkipsNameTensorStageAndScale) {
+// The example's, but that it did not go back behind the skip at step 101.
+Events RunWithASkip() {
+  Events events = ExampleRun();
+  events[6].mutable_rewound()->set_to_step(101);
+  return events;
+}
+
+TEST(Why, OfStepsThatWereDoneAgainTheLastAttemptCounts) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("skip")));
+  for (const int64_t step : {90, 101}) {
+    input.events.push_back(EventsOf({absl::StrCat("{overflow_skip: {step: ", step,
+                                                  ", phase: main, scale_before: 16, scale_after: 8, stage: GRADIENT, "
+                                                  "first_tensor: fc1, kind: KIND_INF}}")})[0]);
+  }
+  EXPECT_THAT(Find(Why(input), "skipping").because[0], HasSubstr("2 of 101 steps were skipped"));
+  input.events.push_back(EventsOf({"{rewound: {to_step: 95}}"})[0]);
+  EXPECT_THAT(Find(Why(input), "skipping").because[0], HasSubstr("1 of 95 steps were skipped"));
+}
+
+TEST(Why, AJobThatContinuesAnothersTrainingHasItsOwnSteps) {
+  WhyInput input{.job = ExampleJob(), .events = RunWithASkip()};
+  v1::WeightSource& source = *input.job.mutable_spec()->mutable_start_from();
+  source.set_checkpoint("step-000000080");
+  EXPECT_THAT(Find(Why(input), "succeeded").because[0], HasSubstr("100 steps, 1 skipped"));
+  source.set_continue_training(true);
+  EXPECT_THAT(Find(Why(input), "succeeded").because[0], HasSubstr("20 steps from step 81 on, 1 skipped"));
+  EXPECT_THAT(Find(Why(input), "skipping").because[0], HasSubstr("1 of 21 steps were skipped"));
+}
+
+TEST(Why, WhatAMeasurementHasIsCells) {
+  WhyInput input{.job = ExampleJob()};
+  input.job.mutable_spec()->mutable_bench();
+  *input.job.mutable_summary() = v1::JobSummary();
+  input.job.mutable_summary()->set_step(5);
+  EXPECT_EQ(Find(Why(input), "succeeded").because[0], "5 cells");
+}
+
+TEST(Why, SkipsNameTensorStageAndScale) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = RunWithASkip()};
   const Finding finding = Find(Why(input), "skips, few");
-  EXPECT_EQ(finding.because[0], "1 of 100 steps were skipped after calibration, the last 101");
+  EXPECT_EQ(finding.because[0], "1 of 101 steps were skipped after calibration, the last 101");
   EXPECT_EQ(finding.because[1], "first not finite: conv1.weight (1 times); stage GRADIENT (1 times)");
   EXPECT_EQ(finding.because[2], "the scale went from 32768 to 16384");
 }
@@ -284,7 +323,7 @@ TEST(Why, SkipsNameTensorStageAndScale) {
 // A scale that grows every 10 steps overflows about once in 11, which is how it finds its height.
 TEST(Why, ManySkipsAreMoreThanGrowthMakes) {
   const auto with = [](int64_t skips, absl::optional<int64_t> growth_interval) {
-    WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
+    WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = RunWithASkip()};
     if (growth_interval) {
       input.job.mutable_spec()->mutable_precision()->mutable_loss_scale()->set_growth_interval(*growth_interval);
     }
@@ -398,7 +437,7 @@ TEST(Why, AStaticScaleThatDivergedIsNamed) {
 TEST(Why, AdviceIsForTheModeThatTheJobHas) {
   WhyInput failed{.job = ExampleJob(v1::Job::FAILED)};
   failed.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
-  WhyInput skips{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
+  WhyInput skips{.job = ExampleJob(v1::Job::RUNNING), .events = RunWithASkip()};
   WhyInput forward = skips;
   for (int i = 0; i < 5; ++i) {
     forward.events.push_back(EventsOf(

@@ -54,9 +54,9 @@ TEST(EventLineTest, SaysWhatHappened) {
             "12:00:01  gradients  step 5: all zero");
   EXPECT_EQ(LineOf("evaluation: {step: 400, epoch: 2, loss: 0.25, accuracy: 0.9134, metrics: {accuracy: 0.9134, loss: "
                    "0.25, top5: 0.99}}"),
-            "12:00:01  evaluation  epoch 2  step 400  accuracy 0.9134  loss 0.25  top5 0.99");
+            "12:00:01  evaluation  after epoch 2  step 400  accuracy 0.9134  loss 0.25  top5 0.99");
   EXPECT_EQ(LineOf("evaluation: {loss: 1, metrics: {h: 1, c: 1, g: 1, a: 1, e: 1, b: 1, f: 1, d: 1}}"),
-            "12:00:01  evaluation  epoch 0  step 0  loss 1  a 1  b 1  c 1  d 1  e 1  f 1  g 1  h 1");
+            "12:00:01  evaluation  step 0  loss 1  a 1  b 1  c 1  d 1  e 1  f 1  g 1  h 1");
   EXPECT_EQ(LineOf("checkpoint: {step: 400, checkpoint: step-000000400, size_bytes: 1048576}"),
             "12:00:01  checkpoint step-000000400  1.0 MiB");
   EXPECT_EQ(LineOf("rewound: {to_step: 200, reason: the worker died}"),

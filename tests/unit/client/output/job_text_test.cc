@@ -56,6 +56,28 @@ TEST(JobTextTest, ACostIsTheDaemons) {
   EXPECT_NE(JobText(job).find("cost:       $12.35, of which $0.0223 for steps lost or skipped\n"), std::string::npos);
 }
 
+TEST(JobTextTest, SpeedsAreThoseOfTheLastReport) {
+  v1::Job job = Example();
+  job.mutable_summary()->set_samples_per_second(9100);
+  job.mutable_summary()->set_step_seconds(0.0035);
+  EXPECT_NE(JobText(job).find("speed:      9.1k samples/s (last report)\nstep time:  3.5 ms (last report)\n"),
+            std::string::npos)
+      << JobText(job);
+}
+
+TEST(JobTextTest, WhatIsNotKnownIsLeftOut) {
+  v1::Job job = Example();
+  // Of data that could not be read; and of a job that was validated alone.
+  job.mutable_plan()->Clear();
+  job.mutable_plan()->add_warnings("data.train: gone");
+  job.clear_state();
+  for (const std::string& text : {JobText(job), ResubmittableYaml(job)}) {
+    EXPECT_EQ(text.find("parameters"), std::string::npos) << text;
+    EXPECT_EQ(text.find("UNSPECIFIED"), std::string::npos) << text;
+    EXPECT_NE(text.find("data.train: gone"), std::string::npos) << text;
+  }
+}
+
 TEST(JobTextTest, CountsFailures) {
   v1::Job job = Example();
   job.mutable_spec()->mutable_retry()->set_max_attempts(3);

@@ -120,6 +120,20 @@ TEST(ParseYamlTest, RefusesWithFileLineAndPath) {
       // What stands elsewhere in the whole.
       {"train: {learning_rate: 3}",
        "job.yaml:1: train.learning_rate: no such field; did you mean optimizer.<kind>.learning_rate?"},
+      // What other programs call it.
+      {"optimizer: {adamw: {lr: 3}}", "job.yaml:1: optimizer.adamw.lr: no such field; did you mean learning_rate?"},
+      {"train: {lr: 3}", "job.yaml:1: train.lr: no such field; did you mean optimizer.<kind>.learning_rate?"},
+      {"optimizer: {adamw: {wd: 3}}", "job.yaml:1: optimizer.adamw.wd: no such field; did you mean weight_decay?"},
+      {"optimizer: {adamw: {weight-decay: 3}}",
+       "job.yaml:1: optimizer.adamw.weight-decay: no such field; did you mean weight_decay?"},
+      {"optimizer: {adamw: {betas: [0.9, 0.99]}}",
+       "job.yaml:1: optimizer.adamw.betas: no such field; did you mean beta1 and beta2?"},
+      {"precision: {mode: bfloat16}",
+       "job.yaml:1: precision.mode: no such value 'bfloat16'; did you mean BF16? (one of FP32, TF32, FP16, BF16, FP8, "
+       "AUTO)"},
+      {"precision: {mode: half}",
+       "job.yaml:1: precision.mode: no such value 'half'; did you mean FP16? (one of FP32, TF32, FP16, BF16, FP8, "
+       "AUTO)"},
       {"optimizer: {epochs: 3}", "job.yaml:1: optimizer.epochs: no such field; did you mean train.epochs?"},
       {"name: a\ntrain:\n\tepochs: 3\n", "job.yaml:3: a tab; YAML indents with spaces"},
       {"train:\n  epochs: 3\n\tsteps: 3\n", "job.yaml:3: a tab; YAML indents with spaces"},
