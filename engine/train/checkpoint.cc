@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <limits>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -31,6 +33,8 @@ constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
 // Of the attempt that left it, and its name.
 constexpr char kLeft[] = "LEFT";
+constexpr std::chrono::seconds kMirrorPatience{10};
+constexpr std::chrono::milliseconds kMirrorLook{50};
 constexpr int64_t kMaxLeftBytes = 100;
 constexpr char kAside[] = ".writing-";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
@@ -306,6 +310,20 @@ std::vector<int64_t> CheckpointStore::MirroredSteps() const {
   return steps;
 }
 
+std::vector<int64_t> CheckpointStore::CopiesToReturnTo(std::vector<std::string>* notes) const {
+  if (mirror_.empty()) return {};
+  const auto deadline = std::chrono::steady_clock::now() + kMirrorPatience;
+  absl::Status readable = ListFolder(mirror_).status();
+  while (absl::IsPermissionDenied(readable) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kMirrorLook);
+    readable = ListFolder(mirror_).status();
+  }
+  if (!readable.ok() && !absl::IsNotFound(readable)) {
+    notes->push_back(absl::StrCat("the mirror's copies cannot be read: ", readable.message()));
+  }
+  return MirroredSteps();
+}
+
 absl::Status CheckpointStore::BringBack(const std::string& name) const {
   const std::string aside = Path(absl::StrCat(kAside, name));
   AMPD_RETURN_IF_ERROR(RemoveTree(aside));
@@ -453,7 +471,7 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::FindNewest(con
   };
   add(steps);
   const bool lost = told.has_value() ? std::count(steps.begin(), steps.end(), last) == 0 : steps.empty();
-  if (lost) add(MirroredSteps());
+  if (lost) add(CopiesToReturnTo(notes));
   for (auto next = order.begin(); next != order.end(); ++next) {
     const std::string name = CheckpointName(-next->second);
     absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(-next->second, spec_hash, notes);

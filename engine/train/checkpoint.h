@@ -140,6 +140,9 @@ class CheckpointStore {
   absl::Status BringBack(const std::string& name) const;
   // Of what there is in the mirror.
   std::vector<int64_t> MirroredSteps() const;
+  // The same for a training that lost its own: a daemon that gives the worker's user the mirror does so beside the
+  // worker's start, and a while is waited for that. Notes what cannot be read then.
+  std::vector<int64_t> CopiesToReturnTo(std::vector<std::string>* notes) const;
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;
   // The mirror's copy, in its place, where it is not whole.
   absl::StatusOr<LoadedCheckpoint> LoadAnyCopy(int64_t step, const std::string& spec_hash,

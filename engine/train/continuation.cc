@@ -111,11 +111,12 @@ absl::Status CheckContinues(const TrainState& state, const ResolvedJobSpec& spec
     violations.push_back({"data.train", absl::StrCat("has ", length.samples, " samples, and had ", state.input.samples,
                                                      " in the training of ", name)});
   }
-  if (!state.input.length_buckets.empty() && state.input.length_buckets != length.length_buckets) {
+  if (length.length_buckets && !state.input.length_buckets.empty() &&
+      state.input.length_buckets != *length.length_buckets) {
     violations.push_back(
         {"data.length_buckets",
          absl::StrCat(
-             "sequences would be padded to ", absl::StrJoin(length.length_buckets, ", "), " steps, and were to ",
+             "sequences would be padded to ", absl::StrJoin(*length.length_buckets, ", "), " steps, and were to ",
              absl::StrJoin(state.input.length_buckets, ", "), " in the training of ", name,
              ": without buckets of the file's they follow from the longest sample, data.eval's too; give them")});
   }

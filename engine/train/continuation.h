@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_TRAIN_CONTINUATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ struct TrainingLength {
   int64_t steps = 0;
   // Of the training set.
   int64_t samples = 0;
-  // As InputNotes has them.
-  std::vector<int64_t> length_buckets = {};
+  // As InputNotes has them; nullopt: not known, as data.eval, which they may follow from, cannot be read yet.
+  std::optional<std::vector<int64_t>> length_buckets = std::vector<int64_t>();
 };
 
 // Whether a training of `spec`, so long, may go on from `state`: whether every number that the state and the

@@ -247,9 +247,10 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);
   if (eval.has_value()) CheckMetrics(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
-    const TrainingLength length{.steps = TotalSteps(spec.proto().train(), train->size),
-                                .samples = train->size,
-                                .length_buckets = data::UsedBuckets(train->lengths, sample->buckets)};
+    TrainingLength length{.steps = TotalSteps(spec.proto().train(), train->size),
+                          .samples = train->size,
+                          .length_buckets = data::UsedBuckets(train->lengths, sample->buckets)};
+    if (data.has_eval() && !eval.has_value() && data.length_buckets().empty()) length.length_buckets.reset();
     CheckStart(spec, {data_roots, upload_dir, start_checkpoint_dir}, **planned, length, &response);
   }
   FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());

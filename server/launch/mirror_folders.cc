@@ -44,7 +44,8 @@ struct MirrorFolders::State {
   const Options options;
   Mutex mutex;
   CondVar wake;
-  // By id, the attempts whose folders are still to be given: those of living workers, and the mirror itself.
+  // By id, the attempts whose folders are still to be given, and the mirror itself. Of a worker that another daemon
+  // launched nobody says that it has ended: where all fails until then it is tried to the end.
   std::map<std::string, uint32_t> jobs ABSL_GUARDED_BY(mutex);
   // One of them was added since the last pass over them began.
   bool asked ABSL_GUARDED_BY(mutex) = false;
@@ -131,10 +132,10 @@ void MirrorFolders::Ask(const std::string& job_id, uint32_t attempt) {
   state_->jobs[job_id] = attempt;
   state_->asked = true;
   state_->wake.NotifyAll();
-  const absl::Duration period = state_->options.period;
-  const bool hangs = state_->busy_since && absl::FromChrono(SteadyClock::now() - *state_->busy_since) >= period;
+  const absl::Duration patience = state_->options.patience;
+  const bool hangs = state_->busy_since && absl::FromChrono(SteadyClock::now() - *state_->busy_since) >= patience;
   if (!hangs || std::exchange(state_->told_of_hang, true)) return;
-  state_->Tell(absl::StrCat("mirror_dir has not answered for ", absl::FormatDuration(period),
+  state_->Tell(absl::StrCat("mirror_dir has not answered for ", absl::FormatDuration(patience),
                             ": workers start without folders of their own there until it does"));
 }
 

@@ -28,8 +28,10 @@ class MirrorFolders {
     // Told of what fails, once per cause until nothing does, of the end of that, of a mirror that does not answer, and
     // of notes, once each. Must not block. Not called once the object is gone.
     std::function<void(const std::string&)> log;
-    // After so long what failed is tried again, and a mirror that has not answered counts as one that hangs.
+    // After so long what failed is tried again.
     absl::Duration period = absl::Minutes(1);
+    // A mirror that has not answered for so long counts as one that hangs.
+    absl::Duration patience = absl::Minutes(1);
   };
 
   // Asks for the mirror alone.

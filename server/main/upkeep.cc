@@ -31,6 +31,8 @@ constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
 // A wall clock that ran ahead by more than the first is not believed for the second.
 constexpr absl::Duration kClockJump = absl::Hours(1);
 constexpr absl::Duration kDoubt = absl::Hours(24);
+// A counter of the store: when the clock was last in no doubt, in seconds since 1970.
+constexpr char kTrusted[] = "upkeep_trusted_unix_seconds";
 
 absl::Time TimeOf(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
@@ -132,12 +134,15 @@ absl::Status Upkeep::LookAtClock() {
     const absl::Duration age = ShortestAge();
     absl::Time known = absl::InfinitePast();
     if (age != absl::InfiniteDuration()) {
-      AMPD_ASSIGN_OR_RETURN(known, LastKnownTime(wall - age));
+      AMPD_ASSIGN_OR_RETURN(known, TrustedTime());
+      if (known == absl::InfinitePast()) {
+        AMPD_ASSIGN_OR_RETURN(known, LastKnownTime(wall - age));
+      }
     }
     // A new state directory has nothing to lose.
     if (known != absl::InfinitePast() && wall - known > age) {
       Doubt(since_boot,
-            absl::StrCat("the clock is ", InSeconds(wall - known), " ahead of what last happened to a job"));
+            absl::StrCat("the clock is ", InSeconds(wall - known), " ahead of when it was last known to be right"));
     }
   } else if (ahead - *ahead_ > kClockJump) {
     Doubt(since_boot, absl::StrCat("the clock went ahead by ", InSeconds(ahead - *ahead_)));
@@ -146,8 +151,31 @@ absl::Status Upkeep::LookAtClock() {
     doubted_until_ = absl::ZeroDuration();
   }
   ahead_ = ahead;
-  if (since_boot >= doubted_until_) now_ = wall;
+  if (since_boot >= doubted_until_) {
+    now_ = wall;
+    Trust(wall);
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Time> Upkeep::TrustedTime() const {
+  AMPD_ASSIGN_OR_RETURN(const auto counters,
+                        store_->Await([](const Database& database) { return database.Counters(); }));
+  const auto found = counters.find(kTrusted);
+  return found == counters.end() ? absl::InfinitePast()
+                                 : absl::UnixEpoch() + absl::Seconds(static_cast<int64_t>(found->second));
+}
+
+void Upkeep::Trust(absl::Time wall) {
+  if (ShortestAge() == absl::InfiniteDuration()) return;
+  const auto seconds = static_cast<double>(absl::ToUnixSeconds(wall));
+  // What cannot be written now is with the next pass.
+  store_->Change(
+      [seconds](Database& database) -> absl::Status {
+        AMPD_RETURN_IF_ERROR(database.RemoveCounters({kTrusted}));
+        return database.AddToCounters({{kTrusted, seconds}});
+      },
+      [](const absl::Status&) {});
 }
 
 void Upkeep::Doubt(absl::Duration since_boot, const std::string& why) {

@@ -56,9 +56,9 @@ class Upkeep {
   Upkeep(const Upkeep&) = delete;
   Upkeep& operator=(const Upkeep&) = delete;
 
-  // Looks at the clock, as each pass does, and judges it, the first time, by the times that the store tells of: to be
-  // called before jobs write more of them, by that clock. After an error the next pass looks again, and until then
-  // nothing is old.
+  // Looks at the clock, as each pass does, and judges it, the first time, by when the store says that it was in no
+  // doubt, or without that by the times of jobs: to be called before jobs write more of them, by that clock. After an
+  // error the next pass looks again, and until then nothing is old.
   absl::Status LookAtClock();
   // Starts the thread. Called once.
   void Begin();
@@ -89,6 +89,9 @@ class Upkeep {
   absl::Status Sweep();
   // Nothing counts as old for a while; `why` in words.
   void Doubt(absl::Duration since_boot, const std::string& why);
+  // When a clock was last in no doubt; the infinite past where no pass of this build has been.
+  absl::StatusOr<absl::Time> TrustedTime() const;
+  void Trust(absl::Time wall);
   // The shortest age that is set; infinite: nothing is removed for its age.
   absl::Duration ShortestAge() const;
   // When something last happened to a job; the infinite past where nothing did. It looks no further, newest jobs first,

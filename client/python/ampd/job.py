@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from google.protobuf import json_format
@@ -161,7 +162,7 @@ class Job:
 
         Of a model of several networks `network` alone; as ONNX, which needs it, with what it reads of others ("PHASE.CALL": as that call
         of a phase)."""
-        form = form or ("onnx" if path.lower().endswith(".onnx") else "safetensors")
+        form = form or ("onnx" if os.fspath(path).lower().endswith(".onnx") else "safetensors")
         if form not in _FORMS or dtype not in _DTYPES:
             raise InvalidArgument(f"export: form is one of {', '.join(_FORMS)}, dtype one of {', '.join(_DTYPES)}; "
                                   f"got {form!r} and {dtype!r}")

@@ -332,12 +332,14 @@ TEST_F(ContinuationTest, OtherLengthBucketsAreRefused) {
   state.input.length_buckets = {8, 24};
   state.spec = HashedSpec(Spec({kConvNet, kRun}));
   const auto spec = Spec({kConvNet, kRun, kTwoEpochs, From(CheckpointName(kEpoch))});
-  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {8, 24}}).ok());
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {{8, 24}}}).ok());
   EXPECT_THAT(
-      std::string(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {32}}).message()),
+      std::string(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {{32}}}).message()),
       HasSubstr("data.length_buckets: sequences would be padded to 32 steps, and were to 8, 24 in the training of"));
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = std::nullopt}).ok())
+      << "data.eval cannot be read yet";
   state.input.length_buckets = {};
-  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {32}}).ok())
+  EXPECT_TRUE(CheckContinues(state, spec, {.steps = 20, .samples = 320, .length_buckets = {{32}}}).ok())
       << "an earlier build's";
 }
 

@@ -80,13 +80,14 @@ class Mirror {
 
 class MirrorFoldersTest : public testing::Test {
  protected:
-  std::unique_ptr<MirrorFolders> Make(absl::Duration period) {
+  std::unique_ptr<MirrorFolders> Make(absl::Duration period, absl::Duration patience = absl::Hours(24)) {
     MirrorFolders::Options options;
     options.give = [mirror = mirror_](const std::string& job_id, std::vector<std::string>* notes) {
       return mirror->Give(job_id, notes);
     };
     options.log = [mirror = mirror_](const std::string& text) { mirror->Log(text); };
     options.period = period;
+    options.patience = patience;
     return std::make_unique<MirrorFolders>(std::move(options));
   }
 
@@ -137,7 +138,7 @@ TEST_F(MirrorFoldersTest, AnAttemptThatHasEndedIsTriedNoMore) {
 
 TEST_F(MirrorFoldersTest, AMirrorThatHangsIsToldOfOnceAndOfItsAnswer) {
   mirror_->Set(/*fails=*/false, /*hangs=*/true);
-  auto folders = Make(absl::ZeroDuration());
+  auto folders = Make(absl::Hours(24), absl::ZeroDuration());
   mirror_->AwaitCalls("", 1);
   for (const char* job : {"job", "other"}) folders->Ask(job, 1);
   EXPECT_THAT(mirror_->AwaitLog(1), ElementsAre(HasSubstr("has not answered")));

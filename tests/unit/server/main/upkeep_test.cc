@@ -313,7 +313,7 @@ TEST_F(UpkeepTest, AClockThatIsAheadOfAllJobsAtTheStartMakesNothingOldForADay) {
           },
           look});
   EXPECT_THAT(there, ElementsAre(5, 5, 0));
-  EXPECT_THAT(log_[0], HasSubstr("the clock is 9000h ahead of what last happened to a job; nothing is removed"));
+  EXPECT_THAT(log_[0], HasSubstr("the clock is 9000h ahead of when it was last known to be right; nothing is removed"));
 }
 
 TEST_F(UpkeepTest, AClockThatWasAheadAtTheStartIsBelievedOnceItIsPutRight) {
@@ -343,6 +343,23 @@ TEST_F(UpkeepTest, WhatJobsWriteByAClockThatIsAheadDoesNotTellThatItIsRight) {
     ASSERT_TRUE(upkeep_->LookAtClock().ok());
     AddLongJob(2, 0, 0);
   };
+  Pass();
+  EXPECT_EQ(FilesOf(1).size(), 4u);
+}
+
+// The daemon is started again, and jobs have written by the clock that it doubted.
+TEST_F(UpkeepTest, AnotherStartBelievesAClockNoMoreForWhatWasWrittenByIt) {
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10);
+  AddFilesOf(1);
+  Pass();
+  clock_.Set(absl::Hours(24 * 365));
+  for (int start = 0; start < 2; ++start) {
+    Pass();
+    EXPECT_EQ(FilesOf(1).size(), 4u) << start;
+    AddLongJob(2 + start, 0, 0);
+  }
+  clock_.Set(-absl::Hours(24 * 365));
   Pass();
   EXPECT_EQ(FilesOf(1).size(), 4u);
 }
