@@ -33,11 +33,12 @@ constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
 // Of the attempt that left it, and its name.
 constexpr char kLeft[] = "LEFT";
-constexpr std::chrono::seconds kMirrorPatience{10};
-constexpr std::chrono::milliseconds kMirrorLook{50};
 constexpr int64_t kMaxLeftBytes = 100;
 constexpr char kAside[] = ".writing-";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
+// For the right to read the mirror, and between two looks.
+constexpr std::chrono::seconds kMirrorPatience{10};
+constexpr std::chrono::milliseconds kMirrorLook{50};
 
 std::string Line(absl::string_view sha256, int64_t bytes, absl::string_view name) {
   return absl::StrCat(sha256, " ", bytes, " ", name, "\n");

@@ -194,22 +194,30 @@ absl::Duration Upkeep::ShortestAge() const {
   return shortest;
 }
 
-absl::StatusOr<absl::Time> Upkeep::LastKnownTime(absl::Time enough) {
-  absl::Time last = absl::InfinitePast();
+absl::StatusOr<bool> Upkeep::EachJob(absl::FunctionRef<absl::StatusOr<bool>(const v1::Job&)> visit) {
   JobQuery query;
   query.page_size = kPage;
   do {
     AMPD_ASSIGN_OR_RETURN(const JobPage page,
                           store_->Await([&](const Database& database) { return database.ListJobs(query); }));
     for (const v1::Job& job : page.jobs) {
-      if (stopping()) return enough;
-      AMPD_ASSIGN_OR_RETURN(const absl::Time time, LastTimeOf(job));
-      last = std::max(last, time);
-      if (last >= enough) return last;
+      if (stopping()) return false;
+      AMPD_ASSIGN_OR_RETURN(const bool go_on, visit(job));
+      if (!go_on) return false;
     }
     query.page_token = page.next_page_token;
   } while (!query.page_token.empty());
-  return last;
+  return true;
+}
+
+absl::StatusOr<absl::Time> Upkeep::LastKnownTime(absl::Time enough) {
+  absl::Time last = absl::InfinitePast();
+  AMPD_RETURN_IF_ERROR(EachJob([&](const v1::Job& job) -> absl::StatusOr<bool> {
+                         AMPD_ASSIGN_OR_RETURN(const absl::Time time, LastTimeOf(job));
+                         last = std::max(last, time);
+                         return last < enough;
+                       }).status());
+  return stopping() ? enough : last;
 }
 
 absl::StatusOr<absl::Time> Upkeep::LastTimeOf(const v1::Job& job) const {
@@ -232,18 +240,12 @@ absl::Status Upkeep::Sweep() {
   AMPD_RETURN_IF_ERROR(LookAtClock());
   std::vector<Kept> kept;
   std::set<std::string> unused = UnusedUploads();
-  JobQuery query;
-  query.page_size = kPage;
-  do {
-    AMPD_ASSIGN_OR_RETURN(const JobPage page,
-                          store_->Await([&](const Database& database) { return database.ListJobs(query); }));
-    for (const v1::Job& job : page.jobs) {
-      if (stopping()) return absl::OkStatus();
-      const absl::Status status = LookAfter(job, &kept, &unused);
-      if (!status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()), {job.id()});
-    }
-    query.page_token = page.next_page_token;
-  } while (!query.page_token.empty());
+  AMPD_ASSIGN_OR_RETURN(const bool all, EachJob([&](const v1::Job& job) -> absl::StatusOr<bool> {
+                          const absl::Status status = LookAfter(job, &kept, &unused);
+                          if (!status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()), {job.id()});
+                          return true;
+                        }));
+  if (!all) return absl::OkStatus();
   RemoveUploads(unused);
   RemoveCheckpoints(std::move(kept));
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ampd/v1/config.pb.h"
@@ -89,6 +90,8 @@ class Upkeep {
   absl::Status Sweep();
   // Nothing counts as old for a while; `why` in words.
   void Doubt(absl::Duration since_boot, const std::string& why);
+  // Visits the jobs, newest first, until `visit` says no or this is stopping: false then.
+  absl::StatusOr<bool> EachJob(absl::FunctionRef<absl::StatusOr<bool>(const v1::Job&)> visit);
   // When a clock was last in no doubt; the infinite past where no pass of this build has been.
   absl::StatusOr<absl::Time> TrustedTime() const;
   void Trust(absl::Time wall);

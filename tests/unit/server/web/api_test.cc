@@ -182,12 +182,14 @@ class FakeService final : public CallbackService {
 
 class ApiTest : public ::testing::Test {
  protected:
-  ApiTest() {
+  // `log` outlives this; null: there is none.
+  explicit ApiTest(EventLog* log = nullptr) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     JsonApi::Options options;
     options.gate = &gate_;
+    options.log = log;
     options.fleet = &fleet_;
     api_ = std::make_unique<JsonApi>(options, server_->InProcessChannel({}));
     api_->AddRoutes(&router_);
@@ -372,12 +374,11 @@ TEST_F(ApiTest, AnExportIsNotWaitedForWithoutItsClient) {
 }
 
 // A job of 3000 reports, of which the older were merged, and a line after the 1500th.
-class MergedEventsTest : public ::testing::Test {
- protected:
+struct MergedLog {
   static constexpr uint64_t kLast = 3001;
   static constexpr int kNewest = 20;
 
-  MergedEventsTest() {
+  MergedLog() {
     JobWrite write = CreateWrite(1);
     write.record.job.set_id(kJob);
     write.record.job.set_last_sequence(kLast);
@@ -402,25 +403,21 @@ class MergedEventsTest : public ::testing::Test {
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) break;
     }
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    JsonApi::Options options;
-    options.gate = &gate_;
-    options.log = &log_;
-    options.fleet = &fleet_;
-    api_ = std::make_unique<JsonApi>(options, server_->InProcessChannel({}));
-    api_->AddRoutes(&router_);
   }
-  ~MergedEventsTest() override {
-    api_->Stop();
-    server_->Shutdown();
-  }
+
+  TempDir dir_;
+  std::unique_ptr<Store> store_ = *Store::Open({.state_dir = dir_.path()});
+  EventLog log_{store_.get()};
+};
+
+// The log is there before the API that reads it.
+class MergedEventsTest : public MergedLog, public ApiTest {
+ protected:
+  MergedEventsTest() : ApiTest(&log_) {}
 
   // Sequence numbers of what the query gives.
   std::vector<uint64_t> Asked(const std::string& query) {
-    FakeExchange exchange("GET", absl::StrCat("/api/v1/jobs/", kJob, "/events?", query), {{"Host", "127.0.0.1:7071"}});
-    router_.Serve(exchange);
+    const FakeExchange exchange = Fetched(absl::StrCat("/api/v1/jobs/", kJob, "/events?", query));
     EXPECT_EQ(exchange.status(), 200) << exchange.response().body;
     std::vector<uint64_t> sequences;
     const std::string mark = "\"sequence\":";
@@ -440,16 +437,6 @@ class MergedEventsTest : public ::testing::Test {
     if (sequences.size() > count) sequences.erase(sequences.begin(), sequences.end() - static_cast<int>(count));
     return sequences;
   }
-
-  TempDir dir_;
-  std::unique_ptr<Store> store_ = *Store::Open({.state_dir = dir_.path()});
-  EventLog log_{store_.get()};
-  CallGate gate_{CallGate::Options()};
-  FleetFeed fleet_;
-  FakeService service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<JsonApi> api_;
-  Router router_;
 };
 
 TEST_F(MergedEventsTest, ATailHasAsManyAsAreAskedFor) {
