@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/backend/cpu/kernel_memory.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/data/length_buckets.h"
@@ -357,10 +358,14 @@ absl::StatusOr<DevicePlan> PlanOn(const ResolvedJobSpec& spec, const models::Sam
 }  // namespace
 
 absl::StatusOr<DevicePlan> DevicePlanner::Plan(const ResolvedJobSpec& spec) const {
-  return PlanOn(spec, sample_, [this]() -> absl::StatusOr<std::unique_ptr<runtime::Backend>> {
-    if (model_->kind() == v1::Device::CUDA) return MakeSizingBackend(*model_);
-    return MakeBackend("cpu-0", 1);
-  });
+  if (model_->kind() == v1::Device::CUDA) {
+    return PlanOn(spec, sample_,
+                  [this]() -> absl::StatusOr<std::unique_ptr<runtime::Backend>> { return MakeSizingBackend(*model_); });
+  }
+  absl::StatusOr<DevicePlan> plan;
+  const int64_t kept = BytesKeptBy([&] { plan = PlanOn(spec, sample_, [] { return MakeBackend("cpu-0", 1); }); });
+  if (plan.ok()) plan->kernel_bytes = kept;
+  return plan;
 }
 
 absl::StatusOr<DevicePlan> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& spec) const {
@@ -405,12 +410,13 @@ void FillMemory(const DevicePlan& plan, v1::ModeEstimate* estimate) {
   estimate->clear_workspace_bytes();
   AddMemory(*plan.model, estimate);
   if (plan.diagnostics != nullptr) AddMemory(*plan.diagnostics, estimate);
+  estimate->set_workspace_bytes(estimate->workspace_bytes() + plan.kernel_bytes);
   estimate->set_total_bytes(TotalBytes(plan));
 }
 
 int64_t TotalBytes(const DevicePlan& plan) {
   const int64_t beside = plan.diagnostics == nullptr ? 0 : ModelBytes(*plan.diagnostics);
-  return ModelBytes(*plan.model) + LoaderBytesOf(*plan.model) + beside;
+  return ModelBytes(*plan.model) + LoaderBytesOf(*plan.model) + beside + plan.kernel_bytes;
 }
 
 absl::StatusOr<ResolvedJobSpec> WithBatch(const ResolvedJobSpec& spec, int64_t batch) {

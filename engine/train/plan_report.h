@@ -21,6 +21,9 @@ struct DevicePlan {
   std::unique_ptr<PlannedModel> model;
   // The second model that looks at gradients; null without report.diagnostics_every_steps.
   std::unique_ptr<PlannedModel> diagnostics;
+  // What both take of a CPU's memory besides: graphs and plans, and what the library describes and compiles kernels
+  // with; BytesKeptBy. Of a GPU 0.
+  int64_t kernel_bytes = 0;
 };
 
 // Plans one job, and variations of it, for one kind of device: of a CPU with the backend that would run it, of a GPU

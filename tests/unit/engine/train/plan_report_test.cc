@@ -309,6 +309,32 @@ train: {batch_size: 128}
 )";
 constexpr int64_t kMostOfAConvolution = int64_t{256} << 20;
 
+// The library describes and compiles each of its kernels, and would hand out those that it has at no cost.
+TEST(PlanReport, CountsWhatACpusLibraryKeepsForItsKernels) {
+  const v1::DeviceModel cpu = Model("CPU"), gpu = Model("T4");
+  const auto kept = [](const v1::DeviceModel& model, const v1::JobSpec& spec) {
+    const auto planned = DevicePlanner(kGlyphs, &model).Plan(Resolved(spec));
+    EXPECT_TRUE(planned.ok()) << planned.status();
+    return planned->kernel_bytes;
+  };
+  EXPECT_EQ(kept(gpu, Spec(kConv)), 0);
+#if defined(AMPD_SANITIZED)
+  GTEST_SKIP() << "malloc() is the sanitizer's, which does not tell";
+#endif
+  const int64_t dense = kept(cpu, Spec(kDense)), conv = kept(cpu, Spec(kConv));
+  EXPECT_GT(dense, 0);
+  EXPECT_GT(conv, 0);
+  EXPECT_LT(std::max(dense, conv), int64_t{16} << 20);
+  EXPECT_GT(kept(cpu, Spec(kMisaligned)), conv) << "two convolutions";
+  EXPECT_NEAR(kept(cpu, Spec(kConv)), conv, 128 << 10) << "as if none had been planned before";
+  const v1::PlanReport report = Report(Spec(kConv), cpu);
+  for (const v1::ModeEstimate& mode : report.modes()) {
+    if (!mode.supported()) continue;
+    EXPECT_EQ(mode.total_bytes(), mode.weight_bytes() + mode.gradient_bytes() + mode.optimizer_bytes() +
+                                      mode.activation_bytes() + mode.workspace_bytes());
+  }
+}
+
 TEST(PlanReport, AsksTheDevicesLibrary) {
   if (CudaPlanLibrary().empty()) GTEST_SKIP() << "built without cuDNN";
   const v1::DeviceModel model = Model("H200");
