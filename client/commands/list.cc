@@ -48,6 +48,7 @@ struct ListOptions {
   std::string sort;
   int limit = 50;
   bool wide = false;
+  bool quiet = false;
 };
 
 absl::StatusOr<v1::Job::State> ParseState(const std::string& text) {
@@ -178,7 +179,10 @@ int RunList(const ListOptions& options, const CommandContext& context) {
     if (!options.filter.empty()) given.push_back({"--filter", "filter"});
     return Fail(context, OfOptions(response.status(), given));
   }
-  if (context.format == Format::kTable) {
+  if (options.quiet) {
+    for (const v1::Job& job : response->jobs()) *context.out << job.id() << '\n';
+    context.out->flush();
+  } else if (context.format == Format::kTable) {
     PrintTable(*response, options, context);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Job& job : response->jobs()) PrintMessage(job, context.format, *context.out);
@@ -223,6 +227,7 @@ void AddList(CLI::App* app, CommandContext* context) {
       ->capture_default_str();
   verb->add_flag("--wide", options->wide,
                  "Every column, with all of its text, also where the terminal is narrower than that");
+  verb->add_flag("-q,--quiet", options->quiet, "Print the jobs' ids, and nothing else");
   verb->footer(
       "Example:\n  ampctl list --state running,queued\n  ampctl list --user ann --label team=vision --since "
       "2h\n"

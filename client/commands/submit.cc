@@ -30,6 +30,7 @@ struct SubmitOptions {
   std::string continue_from;
   std::optional<std::string> name;
   std::optional<int> gpus;
+  std::optional<int> priority;
   // KEY=VALUE.
   std::vector<std::string> labels;
 };
@@ -47,6 +48,10 @@ absl::StatusOr<JobFile> ReadFile(const SubmitOptions& options) {
   }
   if (set.ok() && options.gpus) {
     set = file->SetByOption(absl::StrCat("--gpus ", *options.gpus), absl::StrCat("resources.gpus=", *options.gpus));
+  }
+  if (set.ok() && options.priority) {
+    set = file->SetByOption(absl::StrCat("--priority ", *options.priority),
+                            absl::StrCat("resources.priority=", *options.priority));
   }
   return set.ok() ? std::move(file) : absl::StatusOr<JobFile>(std::move(set));
 }
@@ -194,6 +199,9 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
   verb->add_option("--name", options->name, "Its name, in place of the file's")->type_name("NAME");
   verb->add_option("--gpus", options->gpus, "Devices, all at once; the job trains data parallel on them")
       ->check(CLI::Range(1, 64))
+      ->type_name("N");
+  verb->add_option("--priority", options->priority,
+                   "Higher runs first, -1000 to 1000; without an administrator's token up to what the server allows")
       ->type_name("N");
   verb->add_option("--label", options->labels, "For finding it again, besides the file's; may be given again")
       ->allow_extra_args(false)

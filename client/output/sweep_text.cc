@@ -1,5 +1,8 @@
 #include "client/output/sweep_text.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
@@ -38,29 +41,56 @@ std::map<std::string, std::string> Headers(const v1::JobSweep& sweep) {
   return headers;
 }
 
-std::string ValueText(const v1::Job& job, const std::string& path) {
+std::string ValueText(const v1::Job& job, const std::string& path, int columns) {
   const auto& fields = job.sweep().values().fields();
   const auto found = fields.find(path);
   if (found == fields.end()) return "-";
   const google::protobuf::Value& value = found->second;
   const bool is_text = value.kind_case() == google::protobuf::Value::kStringValue;
-  return Truncate(is_text ? value.string_value() : ToJson(value, JsonStyle::kCompact), kValueColumns);
+  return Truncate(is_text ? value.string_value() : ToJson(value, JsonStyle::kCompact), columns);
+}
+
+// What the best has least of; NaN: not known.
+double Rank(SweepOrder order, const v1::Job& job) {
+  const v1::JobSummary& summary = job.summary();
+  switch (order) {
+    case SweepOrder::kIndex:
+      return job.sweep().index();
+    case SweepOrder::kStep:
+      return -static_cast<double>(summary.step());
+    case SweepOrder::kLoss:
+      return summary.has_loss() ? summary.loss() : NAN;
+    case SweepOrder::kEvalLoss:
+      return summary.has_eval_loss() ? summary.eval_loss() : NAN;
+    case SweepOrder::kAccuracy:
+      return summary.has_accuracy() ? -summary.accuracy() : NAN;
+  }
+  return NAN;
 }
 
 }  // namespace
 
-std::string SweepText(const v1::JobSweep& sweep, bool color) {
+void SortSweep(SweepOrder order, v1::JobSweep* sweep) {
+  std::stable_sort(sweep->mutable_jobs()->pointer_begin(), sweep->mutable_jobs()->pointer_end(),
+                   [order](const v1::Job* a, const v1::Job* b) {
+                     const double first = Rank(order, *a), second = Rank(order, *b);
+                     return std::isnan(second) ? !std::isnan(first) : first < second;
+                   });
+}
+
+std::string SweepText(const v1::JobSweep& sweep, const SweepStyle& style) {
   const std::map<std::string, std::string> headers = Headers(sweep);
   std::vector<std::string> titles = {">#"};
   for (const auto& [path, header] : headers) titles.push_back(header);
   for (const char* title : {"STATE", ">STEP", ">LOSS", ">EVAL LOSS", ">ACCURACY", "JOB"}) titles.push_back(title);
   Table table(titles);
   // Behind the number and the values.
-  if (color) table.Paint(1 + headers.size(), ColorOfState);
+  if (style.color) table.Paint(1 + headers.size(), ColorOfState);
+  const int columns = style.cuts ? kValueColumns : std::numeric_limits<int>::max();
   for (const v1::Job& job : sweep.jobs()) {
     const v1::JobSummary& summary = job.summary();
     std::vector<std::string> cells = {absl::StrCat(job.sweep().index())};
-    for (const auto& [path, header] : headers) cells.push_back(ValueText(job, path));
+    for (const auto& [path, header] : headers) cells.push_back(ValueText(job, path, columns));
     cells.push_back(StateText(job));
     cells.push_back(summary.total_steps() > 0 ? absl::StrCat(summary.step(), "/", summary.total_steps()) : "-");
     cells.push_back(summary.has_loss() ? Figure(summary.loss()) : "-");

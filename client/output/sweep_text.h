@@ -8,9 +8,22 @@
 
 namespace ampd::client {
 
-// A table of the jobs: what each sets, its state and newest figures. Columns of values are headed by the last name of
-// their path where that tells them apart.
-std::string SweepText(const v1::JobSweep& sweep, bool color = false);
+// What jobs of a sweep are ordered by.
+enum class SweepOrder { kIndex, kStep, kLoss, kEvalLoss, kAccuracy };
+
+// The best first: the most steps, the lowest loss, the highest accuracy. Jobs without that figure, or with NaN for it,
+// come last; equal ones keep their order.
+void SortSweep(SweepOrder order, v1::JobSweep* sweep);
+
+struct SweepStyle {
+  bool color = false;
+  // Cuts long values, as a screen wants it.
+  bool cuts = true;
+};
+
+// A table of the jobs, in their order: what each sets, its state and newest figures. Columns of values are headed by
+// the last name of their path where that tells them apart.
+std::string SweepText(const v1::JobSweep& sweep, const SweepStyle& style);
 
 // "6 jobs: 1 RUNNING, 5 QUEUED".
 std::string SweepCounts(const v1::JobSweep& sweep);

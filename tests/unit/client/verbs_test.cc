@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -232,6 +233,44 @@ TEST_F(VerbsTest, WhoseAJobIsAndWhatItIsLabelledIsShown) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("LABELS")));
 }
 
+TEST_F(VerbsTest, ListQuietlyPrintsIds) {
+  EXPECT_EQ(Run({"list", "--limit", "1", "-q"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), testing::MatchesRegex("[^ \n]+\n"));
+  EXPECT_EQ(err_.str(), "more with --limit\n");
+}
+
+TEST_F(VerbsTest, ASweepsBestJobComesFirst) {
+  fake_.sweep_status = absl::OkStatus();
+  const std::string value(40, 'x');
+  const auto add = [&](const char* id, double accuracy) {
+    v1::Job* job = fake_.sweep.add_jobs();
+    job->set_id(id);
+    job->mutable_sweep()->set_index(fake_.sweep.jobs_size() - 1);
+    (*job->mutable_sweep()->mutable_values()->mutable_fields())["name"].set_string_value(value);
+    if (accuracy == 0) return;
+    job->mutable_summary()->set_accuracy(accuracy);
+    job->mutable_summary()->set_eval_loss(1 - accuracy);
+  };
+  add("01none", 0);
+  add("01low", 0.5);
+  add("01nan", NAN);
+  add("01high", 0.75);
+  add("01same", 0.5);
+  const char* best_first = "01high\n01low\n01same\n01none\n01nan\n";
+  for (const char* column : {"accuracy", "EVAL_LOSS"}) {
+    EXPECT_EQ(Run({"sweep", "01sw", "--sort", column, "-q"}), 0) << err_.str();
+    EXPECT_EQ(out_.str(), best_first);
+  }
+  EXPECT_EQ(Run({"sweep", "01sw", "-q"}), 0);
+  EXPECT_EQ(out_.str(), "01none\n01low\n01nan\n01high\n01same\n");
+  EXPECT_EQ(Run({"sweep", "01sw", "--sort", "speed"}), 2);
+  // Values are cut on a screen alone.
+  EXPECT_EQ(Run({"sweep", "01sw"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr(value));
+  EXPECT_EQ(Run({"sweep", "01sw"}, true), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr(value)));
+}
+
 TEST_F(VerbsTest, WhoNamesASweepIsToldSo) {
   fake_.get_status = absl::NotFoundError("no job 01sw");
   EXPECT_EQ(Run({"get", "01sw"}), 2);
@@ -416,11 +455,14 @@ TEST_F(VerbsTest, LogsFollowARunningJobToItsEnd) {
 }
 
 TEST_F(VerbsTest, SubmitHasNamesForWhatIsSetMost) {
-  EXPECT_EQ(Run({"submit", "-q", file_, "--name", "5", "--gpus", "2", "--label", "team=b", "--label", "x=y=z"}), 0)
+  EXPECT_EQ(Run({"submit", "-q", file_, "--name", "5", "--gpus", "2", "--priority", "-7", "--label", "team=b",
+                 "--label", "x=y=z"}),
+            0)
       << err_.str();
   const v1::JobSpec& spec = fake_.created.back().spec();
   EXPECT_EQ(spec.name(), "5");
   EXPECT_EQ(spec.resources().gpus(), 2);
+  EXPECT_EQ(spec.resources().priority(), -7);
   EXPECT_THAT(spec.labels(), testing::UnorderedElementsAre(testing::Pair("team", "b"), testing::Pair("old", "b"),
                                                            testing::Pair("x", "y=z")));
   EXPECT_EQ(Run({"submit", file_, "--name", ""}), 2);
