@@ -28,6 +28,38 @@ absl::StatusOr<std::vector<LayerOutput>> InputsOf(const v1::Layer& layer,
   return inputs;
 }
 
+// Whose tensor each name is. Layers' names may hold dots, and those of their tensors follow from them: two layers can
+// come to one name, which would be one weight to whoever shares by name.
+class TensorOwners {
+ public:
+  explicit TensorOwners(const ir::Graph* graph)
+      : graph_(graph), parameters_(graph->parameters.size()), states_(graph->states.size()) {}
+
+  // Of what `layer` added to the graph.
+  absl::Status Take(const std::string& layer, const std::string& field) {
+    AMPD_RETURN_IF_ERROR(Take("parameter", graph_->parameters, layer, field, &parameters_));
+    return Take("state", graph_->states, layer, field, &states_);
+  }
+
+ private:
+  absl::Status Take(absl::string_view kind, const std::vector<ir::Persistent>& tensors, const std::string& layer,
+                    const std::string& field, size_t* seen) {
+    for (; *seen < tensors.size(); ++*seen) {
+      const std::string& name = tensors[*seen].name;
+      const auto [owner, added] = owners_.insert({name, layer});
+      if (added) continue;
+      return InvalidField(field + ".name",
+                          absl::StrCat("layer ", layer, " would have a ", kind, " ", name, ", which is layer ",
+                                       owner->second, "'s: one of them needs another name"));
+    }
+    return absl::OkStatus();
+  }
+
+  const ir::Graph* graph_;
+  size_t parameters_, states_;
+  std::map<std::string, std::string> owners_;
+};
+
 }  // namespace
 
 absl::Status InvalidField(const std::string& field, absl::string_view description) {
@@ -48,6 +80,7 @@ absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v
                                       LayerBuilder* builder, ElementBudget* budget, ir::Graph* graph) {
   std::map<std::string, LayerOutput> outputs(inputs.begin(), inputs.end());
   LayerOutput last = inputs[0].second;
+  TensorOwners owners(graph);
   size_t counted = graph->parameters.size();
   for (int i = 0; i < layers.size(); ++i) {
     const std::string layer_field = absl::StrCat(field, "[", i, "]");
@@ -55,6 +88,7 @@ absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v
     if (!read.ok()) return InvalidField(layer_field, read.status().message());
     absl::StatusOr<LayerOutput> output = builder->Add(layers[i], *read);
     if (!output.ok()) return InvalidField(layer_field, output.status().message());
+    AMPD_RETURN_IF_ERROR(owners.Take(layers[i].name(), layer_field));
     last = *output;
     outputs[layers[i].name()] = last;
     AMPD_RETURN_IF_ERROR(budget->Count(graph->type(last.value).shape, layer_field));

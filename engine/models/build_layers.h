@@ -32,7 +32,8 @@ class ElementBudget {
 };
 
 // Adds `layers` in order to `graph` and returns the last one's output. `inputs`: what layers may read by name; the
-// first layer reads the first of them unless it says otherwise. INVALID_ARGUMENT with a violation of "<field>[i]".
+// first layer reads the first of them unless it says otherwise. INVALID_ARGUMENT with a violation of "<field>[i]", or
+// of "<field>[i].name" where a parameter or state of the layer would be named as one of an earlier layer is.
 absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v1::Layer>& layers,
                                       const std::string& field,
                                       const std::vector<std::pair<std::string, LayerOutput>>& inputs,

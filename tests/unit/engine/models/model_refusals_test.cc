@@ -145,6 +145,16 @@ TEST(BuildModelRefuses, MisfitsByLayerAndField) {
       {"layers { name: 'r' reshape { shape: [ -1 ] } }" + loss, kImages, "model.layers[0]", "reads an image"},
       {"layers { name: 'c' concat { axis: 2 } inputs: 'input' inputs: 'input' }" + loss, vectors, "model.layers[0]",
        "[concat] axis is 2, the input has axes 1 to 1, node c"},
+      {"layers { name: 'a' multi_head_attention { heads: 2 } } layers { name: 'a.out_proj' dense { units: 28 } }" +
+           loss,
+       {.input_shape = {3, 28}, .classes = 28, .label_shape = {3}},
+       "model.layers[1].name",
+       "layer a.out_proj would have a parameter a.out_proj.weight, which is layer a's: one of them needs another name"},
+      {"layers { name: 'a.out_proj' dense { units: 28 } } layers { name: 'a' multi_head_attention { heads: 2 } }" +
+           loss,
+       {.input_shape = {3, 28}, .classes = 28, .label_shape = {3}},
+       "model.layers[1].name",
+       "layer a would have a parameter a.out_proj.weight, which is layer a.out_proj's"},
   };
   for (const Misfit& m : misfits) {
     auto model = BuildModel(Resolve(m.model), m.sample, 2, 2);

@@ -141,7 +141,7 @@ TEST(PhaseGraphs, WhatDoesNotFitIsToldByField) {
   const std::string g =
       "phases { name: 'u' trains: 'g' calls { network: 'g' inputs: 'z' } losses { input: 'g' loss { l1 {} } target: 1 "
       "} }";
-  const SampleInfo floats{.input_shape = {4, 4, 1}, .target_features = 2};
+  const SampleInfo floats{.input_shape = {4, 4, 1}, .target_features = 2}, rows{.input_shape = {3, 4}, .classes = 3};
   const std::vector<Mistake> mistakes = {
       {kNetworks + g + "phases { name: 'x' trains: 'd.fx.*'" + tail, "phases[1].trains[0]",
        "no parameter of the networks that the phase calls matches 'd.fx.*'"},
@@ -169,6 +169,13 @@ TEST(PhaseGraphs, WhatDoesNotFitIsToldByField) {
            "phases { name: 'x' trains: 'g' calls { network: 'g' inputs: 'data' }"
            " losses { input: 'g' loss { l1 {} } target: 1 } }",
        "model.networks[0].layers[0]", "[dense] needs [batch, features]"},
+      // Which would be one weight: networks share by name.
+      {"model { networks { name: 'd'"
+       "  layers { name: 'a' multi_head_attention { heads: 2 } } layers { name: 'a.out_proj' dense { units: 4 } } } }"
+       "data { train { glyphs {} } } phases { name: 'x' trains: 'd'" +
+           tail,
+       "model.networks[0].layers[1].name",
+       "layer a.out_proj would have a parameter a.out_proj.weight, which is layer a's", rows},
   };
   for (const Mistake& m : mistakes) {
     const auto model = Build(m.text, m.sample);
