@@ -116,18 +116,27 @@ absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::st
   });
 }
 
-// The data is not read, so what it would say of lengths is taken from the spec: these are the datasets that have them.
-models::SampleInfo SampleOf(const v1::JobSpec& spec, const v1::ModelPlan& plan) {
+// How long the longest sequences of the training were. Checkpoints of earlier builds do not say: there `stored`, the
+// extent of time that samples are stored with, is at least as long, and no bucket behind it was used.
+int64_t LongestTrained(const TrainState& state, const v1::DataSpec& data, int64_t stored) {
+  if (!state.input.length_buckets.empty()) return state.input.length_buckets.back();
+  const auto& given = data.length_buckets();
+  if (given.empty()) return (stored + kLengthStep - 1) / kLengthStep * kLengthStep;
+  const auto bucket = std::lower_bound(given.begin(), given.end(), stored);
+  return bucket == given.end() ? *given.rbegin() : *bucket;
+}
+
+// The data is not read: these are the datasets that have lengths.
+bool HasLengths(const v1::DatasetSpec& train) { return train.has_wav_folder() || !train.npy().lengths().empty(); }
+
+models::SampleInfo SampleOf(const v1::JobSpec& spec, const v1::ModelPlan& plan, const TrainState& state) {
   models::SampleInfo sample;
   sample.input_shape.assign(plan.input_shape().begin(), plan.input_shape().end());
   sample.label_shape.assign(plan.label_shape().begin(), plan.label_shape().end());
   sample.target_features = plan.target_features();
-  const v1::DatasetSpec& train = spec.data().train();
-  sample.lengths = train.has_wav_folder() || !train.npy().lengths().empty();
+  sample.lengths = HasLengths(spec.data().train());
   if (!sample.lengths || sample.input_shape.empty()) return sample;
-  int64_t& time = sample.input_shape[0];
-  time = spec.data().length_buckets().empty() ? (time + kLengthStep - 1) / kLengthStep * kLengthStep
-                                              : *spec.data().length_buckets().rbegin();
+  sample.input_shape[0] = LongestTrained(state, spec.data(), sample.input_shape[0]);
   return sample;
 }
 
@@ -169,17 +178,18 @@ models::onnx::ExportedValue InputOf(const v1::ModelSpec& model, const ir::Value&
 
 absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& request, const Safetensors& weights,
                        const std::string& path) {
-  const models::SampleInfo sample = SampleOf(spec.proto(), request.plan());
+  TrainState state;
+  if (spec.proto().model().has_onnx() || HasLengths(spec.proto().data().train())) {
+    AMPD_ASSIGN_OR_RETURN(state, ReadTrainState(request.checkpoint_dir()));
+  }
+  const models::SampleInfo sample = SampleOf(spec.proto(), request.plan(), state);
   if (sample.input_shape.empty()) {
     return absl::FailedPreconditionError(
         "what shape samples have is not known: the data could not be read when the job was submitted");
   }
   AMPD_RETURN_IF_ERROR(
       ReadOnnxFile(spec, {request.data_roots().begin(), request.data_roots().end()}, request.upload_dir()));
-  if (spec.proto().model().has_onnx()) {
-    AMPD_ASSIGN_OR_RETURN(const TrainState state, ReadTrainState(request.checkpoint_dir()));
-    AMPD_RETURN_IF_ERROR(CheckOnnxFile(spec, state.onnx_sha256));
-  }
+  if (spec.proto().model().has_onnx()) AMPD_RETURN_IF_ERROR(CheckOnnxFile(spec, state.onnx_sha256));
   const std::string& network = request.request().network();
   AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, models::BuildExportForward(spec.proto(), sample, kBatch, network));
   AMPD_ASSIGN_OR_RETURN(const ir::Graph twin, models::BuildExportForward(spec.proto(), sample, kTwinBatch, network));

@@ -16,6 +16,9 @@ using ir::OpKind;
 constexpr double kMaxFoldedElements = 1 << 20;
 // Of a constant that an operation stands for.
 constexpr double kMaxConstantElements = 1 << 26;
+// Of all constants together, besides what a model may make of its own tensors: each in a few shapes and orders.
+constexpr double kMaxKnownBytes = int64_t{1} << 32;
+constexpr double kCopiesOfFile = 4;
 
 const std::vector<int64_t> kToImage = {0, 2, 3, 1};
 const std::vector<int64_t> kFromImage = {0, 3, 1, 2};
@@ -56,6 +59,12 @@ double ElementsOf(const Shape& shape) {
 
 }  // namespace
 
+Emitter::Emitter(ir::Graph* graph, double max_elements, int64_t file_bytes)
+    : graph_(graph),
+      elements_left_(max_elements),
+      known_bytes_left_(std::min(kMaxKnownBytes, max_elements * sizeof(int64_t)) +
+                        kCopiesOfFile * static_cast<double>(file_bytes)) {}
+
 V Emitter::Fail(absl::Status status) {
   status_.Update(status);
   return Placeholder();
@@ -85,6 +94,12 @@ V Emitter::NewValue(ir::TensorType type) {
 }
 
 V Emitter::Known(TensorPtr tensor) {
+  if (known_.insert(tensor.get()).second) known_bytes_left_ -= static_cast<double>(tensor->view().bytes());
+  // Not by Fail(), which gives a known value.
+  if (known_bytes_left_ < 0) {
+    status_.Update(absl::ResourceExhaustedError(absl::StrCat("[onnx] the model's constants take too much memory, here ",
+                                                             ShapeString(tensor->shape()), ", node ", layer_)));
+  }
   V v = NewValue({tensor->dtype(), tensor->shape()});
   v->host = std::move(tensor);
   return v;

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,8 @@ using V = Value*;  // owned by the emitter
 // write an expression and look at the end; it may index the shape of such a result only through Extent().
 class Emitter {
  public:
-  Emitter(ir::Graph* graph, double max_elements) : graph_(graph), elements_left_(max_elements) {}
+  // `file_bytes`: of the model, whose own tensors are known values too.
+  Emitter(ir::Graph* graph, double max_elements, int64_t file_bytes = 0);
 
   const absl::Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
@@ -50,6 +52,8 @@ class Emitter {
   bool AllowConstant(double elements);
   // The same for a tensor of more elements than an i32 counts, which is to be indexed.
   bool AllowIndices(V x);
+  // RESOURCE_EXHAUSTED when known values, which stay until the import ends, take too much memory: it is the first one
+  // too many, for one alone cannot be large (AllowConstant) unless the file has it so.
   V Known(TensorPtr tensor);
   V Ints(absl::Span<const int64_t> values) { return Known(HostInts(values)); }
   V Scalar(DType dtype, double value) { return Known(HostFilled(dtype, {}, value)); }
@@ -129,6 +133,8 @@ class Emitter {
 
   ir::Graph* graph_;
   double elements_left_;
+  double known_bytes_left_;
+  std::set<const Tensor*> known_;  // those that are counted
   absl::Status status_;
   std::string layer_;
   std::map<std::string, int> names_;

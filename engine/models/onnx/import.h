@@ -95,7 +95,8 @@ struct ImportOptions {
   // are as written.
   int64_t written_batch = 0;
   int64_t batch = 0;
-  // Elements that all values together may have.
+  // Elements that all values together may have. Those that are known at import, and so take memory, may take 8 bytes
+  // for each of them, 4 GiB at most, and besides that four times the model's own size.
   double max_elements = 1e10;
 };
 

@@ -89,7 +89,7 @@ V Scope::Find(const std::string& name) const {
 Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options)
     : model_(model),
       options_(options),
-      emitter_(&result_.graph, options.max_elements),
+      emitter_(&result_.graph, options.max_elements, static_cast<int64_t>(model.ByteSizeLong())),
       uses_(UsesOfInitializers(model.graph())),
       // What losses are named.
       layers_({{"loss", 1}}),

@@ -170,10 +170,11 @@ absl::Status Slice(Node& n) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t extent = n.shape(0)[axes[i]], step = steps[i];
     if (step == 0) return n.Bad("a step is 0");
-    const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? extent : extent - 1;
-    const auto position = [&](int64_t p) { return std::clamp(p < 0 ? p + extent : p, low, high); };
-    from[axes[i]] = position(starts[i]);
-    to[axes[i]] = position(ends[i]);
+    const int64_t high = step > 0 ? extent : extent - 1;
+    const auto position = [&](int64_t p, int64_t low) { return std::clamp(p < 0 ? p + extent : p, low, high); };
+    // Backwards too a start below the axis is its first element, where numpy's slice is empty.
+    from[axes[i]] = position(starts[i], std::min<int64_t>(0, high));
+    to[axes[i]] = position(ends[i], step > 0 ? 0 : -1);
     by[axes[i]] = std::clamp(step, -std::max<int64_t>(extent, 1), std::max<int64_t>(extent, 1));
   }
   return n.Out(n.e.Slice(n[0], from, to, by));

@@ -254,6 +254,69 @@ TEST_F(ExportModelTest, ReadsNothingThatIsDamaged) {
   EXPECT_TRUE(absl::IsDataLoss(Export(folder, Form::SAFETENSORS, Form::FLOAT32)));
 }
 
+// A network that has a place for each step of sequences, and a checkpoint of it after sequences in `buckets`.
+class ExportSequencesTest : public ExportModelTest {
+ protected:
+  static constexpr int64_t kPositions = 24;
+
+  std::string Save(const std::vector<int64_t>& buckets) {
+    TrainState state;
+    state.step = 5;
+    state.spec_hash = std::string(64, '1');
+    state.phases = {PhaseState{"main", {}, {}}};
+    state.input = {{0}, {1}, {}, 32, buckets};
+    std::vector<TensorSource> model;
+    const std::vector<std::pair<std::string, Shape>> tensors = {
+        {"place.weight", {kPositions, 3}}, {"head.weight", {2, 3}}, {"head.bias", {2}}};
+    for (const auto& [name, shape] : tensors) {
+      const std::string bytes(static_cast<size_t>(4 * NumElements(shape)), '\0');
+      model.push_back({name, DType::kF32, shape, [bytes]() -> absl::string_view { return bytes; }});
+    }
+    auto store = CheckpointStore::Open(folder_.path(), 1);
+    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_TRUE(store->Save(state, model, {}, {}).ok());
+    return folder_.path() + "/step-000000005";
+  }
+
+  // The steps of the model's input, of samples that are stored with `stored`; or why there is none.
+  absl::StatusOr<int64_t> Steps(const std::string& checkpoint, int64_t stored, const std::string& given) {
+    v1::ExportRequest request;
+    request.set_checkpoint_dir(checkpoint);
+    for (const int64_t extent : {stored, int64_t{3}}) request.mutable_plan()->add_input_shape(extent);
+    request.mutable_request()->set_form(Form::ONNX);
+    const ResolvedJobSpec spec =
+        Spec({"data { train { npy { inputs: 'x.npy' targets: 'y.npy' lengths: 'n.npy' } } " + given + " }",
+              absl::StrCat("model { layers { name: 'place' positional_embedding { positions: ", kPositions,
+                           " } } layers { name: 'head' dense { units: 2 } } loss { softmax_cross_entropy {} } }")});
+    const absl::Status status = Run(spec, request);
+    if (!status.ok()) return status;
+    const auto model = models::onnx::Model::Parse(Written());
+    if (!model.ok()) return model.status();
+    return model->inputs()[0].shape[1];
+  }
+};
+
+TEST_F(ExportSequencesTest, AreAsLongAsTheLongestThatWasTrained) {
+  const std::string buckets = "length_buckets: [ 8, 24, 1024 ]";
+  const auto steps = [&](const std::string& checkpoint, int64_t stored, const std::string& given) {
+    const absl::StatusOr<int64_t> result = Steps(checkpoint, stored, given);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.value_or(0);
+  };
+  const std::string trained = Save({8, 24});
+  EXPECT_EQ(steps(trained, 24, buckets), 24);
+  // Stored with more steps than any sample has.
+  EXPECT_EQ(steps(trained, 100, buckets), 24);
+  EXPECT_EQ(steps(trained, 100, ""), 24);
+  // What earlier builds wrote does not say.
+  const std::string earlier = Save({});
+  EXPECT_EQ(steps(earlier, 23, buckets), 24);
+  EXPECT_EQ(steps(earlier, 5, buckets), 8);
+  EXPECT_EQ(steps(earlier, 100, "length_buckets: [ 8, 24 ]"), 24);
+  EXPECT_EQ(steps(earlier, 9, ""), 16);
+  EXPECT_THAT(std::string(Steps(earlier, 100, buckets).status().message()), HasSubstr("the sequence has 1024 steps"));
+}
+
 // A generator of two numbers from noise and a label, and a judge of them.
 const char kNetworks[] =
     "model { noise { name: 'input' shape: 2 distribution: UNIFORM }"

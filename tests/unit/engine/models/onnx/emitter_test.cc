@@ -66,6 +66,36 @@ TEST_F(EmitterTest, RoundsOnce) {
   EXPECT_TRUE(std::isnan(Of(e_.Cast(x, DType::kF8E4M3, false))[0]));
 }
 
+// Values that are known stay in memory, whatever becomes of them.
+TEST(EmitterMemory, KnownValuesAreCounted) {
+  const auto copies_of = [](int64_t file_bytes, auto&& copy) {
+    ir::Graph graph;
+    Emitter e(&graph, 100, file_bytes);
+    V x = e.Known(std::make_shared<Tensor>(DType::kF32, Shape{4, 5}));
+    // The same tensor is counted once.
+    e.Known(x->host);
+    int copies = 0;
+    for (; e.ok() && copies < 1000; ++copies) x = copy(e, x);
+    EXPECT_EQ(e.status().code(), absl::StatusCode::kResourceExhausted);
+    // Neither an error nor what it gives is taken for room.
+    EXPECT_FALSE(e.TakeStatus().ok());
+    e.Placeholder();
+    EXPECT_FALSE(e.ok());
+    return copies;
+  };
+  const auto reshape = [](Emitter& e, V x) { return e.Reshape(x, {x->type.shape[1], x->type.shape[0]}); };
+  const auto transpose = [](Emitter& e, V x) { return e.Transpose(x, {1, 0}); };
+  const auto slice = [](Emitter& e, V x) { return e.Slice(x, {3, 4}, {-1, -1}, {-1, -1}); };
+  const auto square = [](Emitter& e, V x) { return e.Mul(x, x); };
+  // 800 bytes are ten times x, the eleventh is too many.
+  EXPECT_EQ(copies_of(0, reshape), 10);
+  EXPECT_EQ(copies_of(0, transpose), 10);
+  EXPECT_EQ(copies_of(0, slice), 10);
+  EXPECT_EQ(copies_of(0, square), 10);
+  // Four more times what is in the file.
+  EXPECT_EQ(copies_of(80, reshape), 14);
+}
+
 TEST_F(EmitterTest, TheFirstErrorSticks) {
   V a = Numbers(DType::kF32, {2}, {1, 2}), b = Numbers(DType::kF32, {3}, {1, 2, 3});
   V y = e_.Mul(e_.Add(a, b), e_.Gather(a, e_.Ints({9}), 0));

@@ -100,6 +100,37 @@ TEST(HostileModel, HugeShapesTakeNoMemory) {
   EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+// Each copies a whole weight, and none adds a node to the graph.
+TEST(HostileModel, ConstantsCannotBeCopiedWithoutEnd) {
+  const int64_t side = 100;
+  ImportOptions options;
+  options.max_elements = 1e5;
+  for (const char* op : {"Reshape", "Transpose", "Slice"}) {
+    const auto import = [&](int copies) {
+      ::onnx::ModelProto m = EmptyModel();
+      *m.mutable_graph()->add_initializer() = Floats("w0", {side, side});
+      *m.mutable_graph()->add_initializer() = Ints("flat", {side * side});
+      *m.mutable_graph()->add_initializer() = Ints("square", {side, side});
+      *m.mutable_graph()->add_initializer() = Ints("start", {side - 1});
+      *m.mutable_graph()->add_initializer() = Ints("end", {-1 - side});
+      *m.mutable_graph()->add_initializer() = Ints("axis", {0});
+      *m.mutable_graph()->add_initializer() = Ints("step", {-1});
+      for (int i = 0; i < copies; ++i) {
+        std::vector<std::string> inputs = {absl::StrCat("w", i)};
+        if (op == std::string("Reshape")) inputs.push_back(i % 2 == 0 ? "flat" : "square");
+        if (op == std::string("Slice")) inputs.insert(inputs.end(), {"start", "end", "axis", "step"});
+        AddNode(&m, op, inputs, {absl::StrCat("w", i + 1)});
+      }
+      AddOutput(&m, absl::StrCat("w", copies));
+      return Import(m, options).status();
+    };
+    EXPECT_TRUE(import(10).ok()) << import(10);
+    const absl::Status many = import(1000);
+    EXPECT_EQ(many.code(), absl::StatusCode::kResourceExhausted) << op << many;
+    EXPECT_THAT(std::string(many.message()), HasSubstr("the model's constants take too much memory")) << op;
+  }
+}
+
 // Operations that divide by extents or counts.
 TEST(HostileModel, NothingIsDividedByZero) {
   for (const char* op : {"GroupNormalization", "InstanceNormalization", "LayerNormalization", "BatchNormalization",

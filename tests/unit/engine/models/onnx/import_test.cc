@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,41 @@ TEST(OnnxImport, ShapeArithmeticLeavesNoNodes) {
   const ir::Value& to = g.values[g.outputs.at("to")];
   ASSERT_EQ(to.kind, ir::ValueKind::kConstant);
   EXPECT_THAT(to.data->as<int64_t>(), ElementsAre(5, -1));
+}
+
+// Slice-13: a start is clamped to [0, extent - 1] and an end to [-1, extent - 1] where the step is negative, to
+// [0, extent] where it is not.
+TEST(OnnxImport, SlicesAreClampedAsTheirSpecificationSays) {
+  const int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
+  struct Case {
+    int64_t start, end, step;
+    std::vector<int64_t> expected;
+  };
+  const std::vector<Case> cases = {
+      {-100, least, -1, {0}},           {-100, -200, -2, {0}},        {-100, 0, -1, {}},    {-5, least, -1, {0}},
+      {-4, least, -1, {1, 0}},          {most, least, -2, {4, 2, 0}}, {100, 2, -1, {4, 3}}, {-1, -100, -3, {4, 1}},
+      {-100, most, 1, {0, 1, 2, 3, 4}}, {-100, 2, 1, {0, 1}},         {100, most, 1, {}},   {-2, most, 1, {3, 4}},
+  };
+  for (const Case& c : cases) {
+    ::onnx::ModelProto m = EmptyModel();
+    auto* known = m.mutable_graph();
+    *known->add_initializer() = Ints("x", {0, 1, 2, 3, 4});
+    *known->add_initializer() = Ints("start", {c.start});
+    *known->add_initializer() = Ints("end", {c.end});
+    *known->add_initializer() = Ints("axis", {0});
+    *known->add_initializer() = Ints("step", {c.step});
+    AddNode(&m, "Slice", {"x", "start", "end", "axis", "step"}, {"part"});
+    // So that there is a constant in the graph when nothing is left of x.
+    *known->add_initializer() = Ints("mark", {9});
+    SetInt(AddNode(&m, "Concat", {"part", "mark"}, {"y"}), "axis", 0);
+    AddOutput(&m, "y");
+    const auto imported = Import(m);
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    std::vector<int64_t> expected = c.expected;
+    expected.push_back(9);
+    const auto values = imported->graph.values[imported->graph.outputs.at("y")].data->as<int64_t>();
+    EXPECT_EQ(std::vector<int64_t>(values.begin(), values.end()), expected) << c.start << ":" << c.end << ":" << c.step;
+  }
 }
 
 TEST(OnnxImport, AShapeThatIsAnInputHasToBeGiven) {
