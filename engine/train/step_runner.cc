@@ -232,7 +232,7 @@ absl::StatusOr<NonFinite> StepRunner::Attribute(const data::Batch& batch, const 
   // Infinities of a forward pass may be meant, as a mask's are, and do no harm.
   const bool only_gradients = std::isfinite(result.loss) && !first_state.has_value() && !check.finite;
   if (only_gradients && found.has_value() && !IsOfTheGradient(found->stage)) {
-    AMPD_ASSIGN_OR_RETURN(const bool of_the_scale, IsFiniteUnscaled(batch, result));
+    AMPD_ASSIGN_OR_RETURN(const bool of_the_scale, IsFiniteAtTheLeast(batch, result));
     if (of_the_scale) {
       AMPD_ASSIGN_OR_RETURN(found, Replay(batch, result, true));
     }
@@ -250,12 +250,18 @@ absl::StatusOr<absl::optional<NonFinite>> StepRunner::Replay(const data::Batch& 
   return FirstOf(own);
 }
 
-// What a forward pass holds does not depend on the scale. Where it does no harm without one, the scale did.
-absl::StatusOr<bool> StepRunner::IsFiniteUnscaled(const data::Batch& batch, const StepResult& result) const {
-  if (result.scale_before == 1) return false;
-  AMPD_RETURN_IF_ERROR(micro_batches_.Run(batch, StateOf(batch), 1.0f).status());
+float StepRunner::LeastScale() const {
+  if (loss_scale_.kind != optim::LossScaleKind::kDynamic) return 1;
+  return static_cast<float>(std::clamp<double>(loss_scale_.min, optim::kSmallestScale, 1));
+}
+
+// What a forward pass holds does not depend on the scale. Where it does no harm at a smaller one, the scale did.
+absl::StatusOr<bool> StepRunner::IsFiniteAtTheLeast(const data::Batch& batch, const StepResult& result) const {
+  const float least = LeastScale();
+  if (result.scale_before <= least) return false;
+  AMPD_RETURN_IF_ERROR(micro_batches_.Run(batch, StateOf(batch), least).status());
   runtime::GradientCheck check;
-  AMPD_RETURN_IF_ERROR(plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f, &check));
+  AMPD_RETURN_IF_ERROR(plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f / least, &check));
   if (collective_ == nullptr) return check.finite;
   std::vector<bool> all;
   AMPD_RETURN_IF_ERROR(collective_->group()->AllGather(collective_->rank(), check.finite, &all));

@@ -98,8 +98,11 @@ class StepRunner {
   // What a replay of the skipped step finds, on the first replica that finds something.
   absl::StatusOr<absl::optional<NonFinite>> Replay(const data::Batch& batch, const StepResult& result,
                                                    bool gradients_only) const;
-  // Runs the skipped step once more without a loss scale: whether all gradients, of all replicas, are finite then.
-  absl::StatusOr<bool> IsFiniteUnscaled(const data::Batch& batch, const StepResult& result) const;
+  // The smallest scale that the scaler may come to, or 1, if that is less.
+  float LeastScale() const;
+  // Runs the skipped step once more at LeastScale(): whether all gradients, of all replicas, are finite then. False
+  // where the step ran at it.
+  absl::StatusOr<bool> IsFiniteAtTheLeast(const data::Batch& batch, const StepResult& result) const;
   NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
                           const StepResult& result) const;
 

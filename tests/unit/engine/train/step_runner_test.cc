@@ -260,6 +260,30 @@ TEST(StepRunner, AGradientBehindAForwardPassWithInfinitiesLowersTheScale) {
   EXPECT_TRUE(steps.Run().applied());
 }
 
+TEST(StepRunner, ItLowersAScaleBelowOneToo) {
+  Steps steps(
+      {"model { layers { name: 'hidden' dense { units: 2 activation: RELU } } layers { name: 'out' dense { units: "
+       "1 } } loss { mean_squared_error {} } } data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } "
+       "train { batch_size: 8 } precision { mode: FP16 loss_scale { init: 1 min: 1e-6 } }"});
+  steps.Calibrate();
+  float* hidden = &steps.master("hidden.weight");
+  hidden[0] = -60000;
+  hidden[kFeatures] = 1e-3f;
+  (&steps.master("out.weight"))[1] = 1;
+  steps.Publish();
+  steps.SetInputs(1000);
+  // The outputs' gradient is 2 * 2^20 / 8, beyond fp16 at scale 1.
+  steps.SetTargets(0x1p20f);
+  for (float scale : {1.0f, 0.5f}) {
+    steps.scaler().scale = scale;
+    const NonFinite first = steps.Skip();
+    EXPECT_EQ(first.stage, v1::OverflowSkip::GRADIENT) << first.tensor;
+    EXPECT_EQ(steps.scaler().scale, scale / 2);
+  }
+  steps.scaler().scale = 0x1p-19f;
+  EXPECT_TRUE(steps.Run().applied());
+}
+
 TEST(StepRunner, ASumOverMicroBatchesBeyondFp32IsReduce) {
   Steps steps({kLinear, "train { micro_batch_size: 4 } precision { loss_scale { kind: STATIC init: 1 } }"});
   steps.Calibrate();
