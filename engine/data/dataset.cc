@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -17,6 +17,7 @@
 #include "engine/data/quickdraw.h"
 #include "engine/data/resized_dataset.h"
 #include "engine/data/safetensors_dataset.h"
+#include "engine/data/sample_cache.h"
 #include "engine/data/text.h"
 #include "engine/data/wav_folder.h"
 
@@ -54,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl:
     case v1::DatasetSpec::kText:
       return OpenText(spec.text(), roots, spec.limit());
     case v1::DatasetSpec::kWavFolder:
-      return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), 0, 1);
+      return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), 0, nullptr);
     case v1::DatasetSpec::kTokens:
       return OpenTokens(spec.tokens(), roots, spec.limit());
     default:
@@ -71,7 +72,7 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
     case v1::DatasetSpec::kNpy:
       return DescribeNpy(spec.npy(), roots);
     case v1::DatasetSpec::kGlyphs:
-      return DescribeGlyphs(spec.glyphs(), is_eval);
+      return DescribeGlyphs(spec.glyphs(), is_eval, spec.limit());
     case v1::DatasetSpec::kQuickdraw:
       return DescribeQuickDraw(spec.quickdraw(), roots);
     case v1::DatasetSpec::kCsv:
@@ -89,6 +90,12 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
   }
 }
 
+// Whether MakeMemoryDataset makes it.
+bool IsColumns(const v1::DatasetSpec& spec) {
+  return spec.has_idx() || spec.has_cifar10() || spec.has_npy() || spec.has_quickdraw() || spec.has_csv() ||
+         spec.has_safetensors();
+}
+
 absl::Status CheckLimit(const v1::DatasetSpec& spec) {
   if (spec.limit() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("limit is ", spec.limit(), "; it must be >= 0"));
@@ -99,13 +106,11 @@ double MaxCorruptRatio(const v1::DataSpec& data) {
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenSounds(const v1::DataSpec& data, const v1::DatasetSpec& spec,
-                                                    absl::Span<const std::string> roots) {
-  constexpr int kMaxThreads = 256;
+                                                    absl::Span<const std::string> roots,
+                                                    std::shared_ptr<SampleCache> cache) {
   AMPD_RETURN_IF_ERROR(CheckLimit(spec));
-  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
-  const int threads = std::clamp(data.has_decode_threads() ? data.decode_threads() : processors, 1, kMaxThreads);
   try {
-    return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), MaxCorruptRatio(data), threads);
+    return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), MaxCorruptRatio(data), std::move(cache));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left while reading sounds");
   }
@@ -154,6 +159,7 @@ absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DatasetSpec& spec, absl::S
       Shorten(info.lengths, info.size);
       Shorten(info.label_lengths, info.size);
     }
+    if (IsColumns(spec)) info.held_bytes = ColumnBytes(info);
     return info;
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left while reading a dataset's header");
@@ -167,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSpec& data, a
     AMPD_RETURN_IF_ERROR(CheckLimit(spec));
     return OpenImageFolder(data, is_eval, data_roots, std::move(cache));
   }
-  if (spec.has_wav_folder()) return OpenSounds(data, spec, data_roots);
+  if (spec.has_wav_folder()) return OpenSounds(data, spec, data_roots, std::move(cache));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, OpenDataset(spec, data_roots, is_eval));
   if (data.image().size() == 0) return dataset;
   return MakeResizedDataset(std::move(dataset), data.image(), is_eval);
@@ -187,6 +193,27 @@ absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DataSpec& data, absl::Span
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, DescribeDataset(spec, data_roots, is_eval));
   if (data.image().size() == 0) return info;
   return ResizedInfo(data.image(), std::move(info));
+}
+
+absl::Status CheckFills(const DatasetInfo& train, int64_t batch_size) {
+  if (train.size >= batch_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the training set ", train.name, " holds ", train.size,
+                                                 " samples, fewer than the batch size ", batch_size));
+}
+
+int64_t HostBytes(const v1::DataSpec& data, const DatasetInfo& train, const DatasetInfo* eval,
+                  const std::string& kernel_root) {
+  int64_t held = 0, cached = 0;
+  bool known = true;
+  for (const DatasetInfo* info : {&train, eval}) {
+    if (info == nullptr) continue;
+    held += info->held_bytes;
+    cached += info->cache_bytes;
+    known = known && info->cache_bytes >= 0;
+  }
+  if (!data.has_cache()) return held;
+  const int64_t most = SampleCache::MemoryBound(data.cache(), kernel_root);
+  return held + (known ? std::min(cached, most) : most);
 }
 
 }  // namespace ampd::data

@@ -70,6 +70,10 @@ struct DatasetInfo {
   bool windowed = false;
   // How many samples may be damaged, which are then left out, below `size`; -1: damage is an error.
   int64_t max_damaged = -1;
+  // What the open set holds of its samples in the host's memory, bytes, at most; 0: it reads or draws them anew.
+  int64_t held_bytes = 0;
+  // What a SampleCache takes that keeps all of its samples, bytes; 0: none does; -1: only decoding them tells.
+  int64_t cache_bytes = 0;
 
   bool is_image() const { return input_shape.size() == 3; }
   int64_t input_elements() const { return NumElements(input_shape); }
@@ -138,11 +142,11 @@ class Dataset {
   mutable DamageLog damage_;
 };
 
-// Opens a dataset and decodes it into memory. `is_eval` chooses the default seed of `glyphs`.
-// Errors: NOT_FOUND and PERMISSION_DENIED for paths (engine/data/path.h); DATA_LOSS for content that is wrong, naming
-// file, expected and found; INVALID_ARGUMENT for a spec that makes no sense; RESOURCE_EXHAUSTED for data that does not
-// fit the machine's memory; UNIMPLEMENTED for sources that are not supported yet. Sources that need more than their own
-// spec (image_folder) are INVALID_ARGUMENT; they are opened as below.
+// Opens a dataset and decodes it into memory (wav_folder: when its samples are read, each time). `is_eval` chooses the
+// default seed of `glyphs`. Errors: NOT_FOUND and PERMISSION_DENIED for paths (engine/data/path.h); DATA_LOSS for
+// content that is wrong, naming file, expected and found; INVALID_ARGUMENT for a spec that makes no sense;
+// RESOURCE_EXHAUSTED for data that does not fit the machine's memory; UNIMPLEMENTED for sources that are not supported
+// yet. Sources that need more than their own spec (image_folder) are INVALID_ARGUMENT; they are opened as below.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DatasetSpec& spec,
                                                      absl::Span<const std::string> data_roots, bool is_eval);
 
@@ -159,6 +163,15 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSpec& data, a
                                                      bool is_eval, std::shared_ptr<SampleCache> cache = nullptr);
 absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DataSpec& data, absl::Span<const std::string> data_roots,
                                             bool is_eval);
+
+// INVALID_ARGUMENT when the training set holds fewer samples than a batch.
+absl::Status CheckFills(const DatasetInfo& train, int64_t batch_size);
+
+// What the samples of a job's sets may take of the host's memory while it runs, bytes, at most: what the sets hold, and
+// what the cache in memory that they share keeps, by today's free memory where data.cache has no bound. `eval` may be
+// nullptr; `kernel_root` as in engine/core/host_memory.h.
+int64_t HostBytes(const v1::DataSpec& data, const DatasetInfo& train, const DatasetInfo* eval,
+                  const std::string& kernel_root = "");
 
 }  // namespace ampd::data
 

@@ -233,20 +233,23 @@ void DrawGlyph(uint64_t seed, int64_t index, absl::Span<uint8_t> out) {
   }
 }
 
-absl::StatusOr<DatasetInfo> DescribeGlyphs(const v1::GlyphsDataset& spec, bool) {
+absl::StatusOr<DatasetInfo> DescribeGlyphs(const v1::GlyphsDataset& spec, bool, int64_t limit) {
   DatasetInfo info;
   info.name = "glyphs";
   info.byte_inputs = true;
   info.size = spec.has_samples() ? spec.samples() : kDefaultSamples;
   info.input_shape = {kGlyphSide, kGlyphSide, 1};
   info.classes = kGlyphClasses;
-  if (info.size >= 1) return info;
-  return absl::InvalidArgumentError(absl::StrCat("glyphs.samples is ", info.size, "; it must be >= 1"));
+  if (info.size < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("glyphs.samples is ", info.size, "; it must be >= 1"));
+  }
+  if (limit > 0) info.size = std::min(info.size, limit);
+  if (info.size <= kMaxCached) info.held_bytes = info.size * kPixels;
+  return info;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenGlyphs(const v1::GlyphsDataset& spec, bool is_eval, int64_t limit) {
-  AMPD_ASSIGN_OR_RETURN(DatasetInfo info, DescribeGlyphs(spec, is_eval));
-  if (limit > 0) info.size = std::min(info.size, limit);
+  AMPD_ASSIGN_OR_RETURN(DatasetInfo info, DescribeGlyphs(spec, is_eval, limit));
   const uint64_t seed = spec.has_seed() ? spec.seed() : (is_eval ? 2 : 1);
   return std::make_unique<GlyphsDataset>(std::move(info), seed);
 }

@@ -21,7 +21,7 @@ void DrawGlyph(uint64_t seed, int64_t index, absl::Span<uint8_t> out);
 
 // Default seed 1, or 2 when `is_eval`. INVALID_ARGUMENT when samples < 1; `limit` 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenGlyphs(const v1::GlyphsDataset& spec, bool is_eval, int64_t limit);
-absl::StatusOr<DatasetInfo> DescribeGlyphs(const v1::GlyphsDataset& spec, bool is_eval);
+absl::StatusOr<DatasetInfo> DescribeGlyphs(const v1::GlyphsDataset& spec, bool is_eval, int64_t limit);
 
 }  // namespace ampd::data
 

@@ -84,6 +84,9 @@ absl::StatusOr<DatasetInfo> InfoOf(const v1::DataSpec& data, bool is_eval, const
   const double allowed = std::min(1.0, std::max(0.0, ratio)) * static_cast<double>(info.size);
   // A set of damaged samples alone is of no use.
   info.max_damaged = std::min(static_cast<int64_t>(std::floor(allowed)), info.size - 1);
+  info.windowed = !is_eval && data.image().has_random_resized_crop();
+  // Of windowed ones whole images are kept, whose extents are in the files.
+  info.cache_bytes = info.windowed ? -1 : info.size * (info.input_elements() + SampleCache::kOverhead);
   return info;
 }
 
@@ -220,8 +223,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenImageFolder(const v1::DataSpec& dat
   AMPD_ASSIGN_OR_RETURN(ImageFiles files, ListImageFolder(SourceOf(data, is_eval).image_folder(), roots));
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, InfoOf(data, is_eval, files));
   Limit(SourceOf(data, is_eval).limit(), files);
-  const bool random_window = !is_eval && data.image().has_random_resized_crop();
-  info.windowed = random_window;
+  const bool random_window = info.windowed;
   return std::make_unique<ImageFolder>(std::move(info), data.image(), random_window, std::move(files), roots,
                                        std::move(cache));
 }

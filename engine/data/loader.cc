@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -74,10 +75,7 @@ absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options,
                                                    options.first_step, ", depth ", options.depth, ", threads ",
                                                    options.threads));
   }
-  if (training && info.size < options.batch_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
-                                                   " samples, fewer than the batch size ", options.batch_size));
-  }
+  if (training) AMPD_RETURN_IF_ERROR(CheckFills(info, options.batch_size));
   if (options.read_ahead != ReadAhead::kSamples && (!training || !options.buckets.empty() || info.max_damaged >= 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat(info.name, ": which samples make a batch is known only when they are read"));
@@ -223,8 +221,7 @@ void Loader::Run() {
   for (int64_t step = training_ ? options_.first_step : 0; training_ || step < batches_per_epoch_; ++step) {
     Batch* batch = TakeFree();
     if (batch == nullptr) return;
-    Number(step, *batch);
-    const absl::Status status = Prepare(*batch);
+    const absl::Status status = NumberAndPrepare(step, *batch);
     Publish({batch, status});
     if (!status.ok()) return;
   }
@@ -265,6 +262,16 @@ void Loader::Number(int64_t step, Batch& batch) {
   batch.read = false;
 }
 
+// An exception must not leave the thread.
+absl::Status Loader::NumberAndPrepare(int64_t step, Batch& batch) {
+  try {
+    Number(step, batch);
+    return Prepare(batch);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(dataset_.info().name, ": no memory left to prepare batches"));
+  }
+}
+
 absl::Status Loader::Prepare(Batch& batch) {
   if (options_.read_ahead == ReadAhead::kSamples) return Fill(batch);
   if (batch.labels.shape().empty()) return absl::OkStatus();
@@ -287,7 +294,16 @@ absl::Status Loader::Fill(Batch& batch) {
 absl::Status Loader::FillSamples(Batch& batch) {
   places_.assign(batch.samples.size(), Place());
   pool_.ForEach(batch.valid, [&](int64_t i, int worker) {
-    FillPlace(i, batch, scratch_[static_cast<size_t>(worker)], places_[static_cast<size_t>(i)]);
+    Scratch& scratch = scratch_[static_cast<size_t>(worker)];
+    Place& place = places_[static_cast<size_t>(i)];
+    // An exception must not leave the thread.
+    try {
+      FillPlace(i, batch, scratch, place);
+    } catch (const std::bad_alloc&) {
+      const int64_t sample = batch.samples[static_cast<size_t>(i)];
+      place.status = absl::ResourceExhaustedError(
+          absl::StrCat(dataset_.SampleName(sample), ": no memory left to read sample ", sample));
+    }
   });
   AMPD_RETURN_IF_ERROR(NoteRefused(batch));
   DropLeftOut(batch);

@@ -126,8 +126,8 @@ class Loader {
 
   // Waits for the next batch, which the caller holds until Release(); nullptr after the last one of an evaluation.
   // DATA_LOSS, in place of the batch concerned and of all later ones, when a sample's source is not finite: names file,
-  // sample, epoch and batch; or when too many samples are damaged. FAILED_PRECONDITION when the caller holds every
-  // buffer.
+  // sample, epoch and batch; or when too many samples are damaged. RESOURCE_EXHAUSTED when there is no memory to read
+  // them. FAILED_PRECONDITION when the caller holds every buffer.
   absl::StatusOr<Batch*> Next();
   void Release(Batch* batch);
 
@@ -154,6 +154,7 @@ class Loader {
   Batch* TakeFree();
   void Publish(Prepared prepared);
   void Number(int64_t step, Batch& batch);
+  absl::Status NumberAndPrepare(int64_t step, Batch& batch);
   // What is read ahead.
   absl::Status Prepare(Batch& batch);
   absl::Status Fill(Batch& batch);

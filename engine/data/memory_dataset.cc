@@ -77,7 +77,15 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int6
     Shorten(columns.info.label_lengths, limit);
     Shorten(columns.targets, limit * columns.info.target_features);
   }
+  columns.info.held_bytes = ColumnBytes(columns.info);
   return std::make_unique<MemoryDataset>(std::move(columns));
+}
+
+int64_t ColumnBytes(const DatasetInfo& info) {
+  constexpr int64_t kNumber = 4;
+  const int64_t labels = std::max<int64_t>(info.label_count, 1);
+  const int64_t targets = info.target_kind == TargetKind::kClass ? labels : info.target_features;
+  return info.size * (info.input_elements() * (info.byte_inputs ? 1 : kNumber) + targets * kNumber);
 }
 
 int64_t CountOtherClasses(absl::Span<const int32_t> labels, int64_t classes) {

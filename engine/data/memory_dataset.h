@@ -45,6 +45,9 @@ void Shorten(std::vector<T>& values, int64_t size) {
   values.shrink_to_fit();
 }
 
+// What the columns take of which `info` tells the size, shapes and kinds; bytes.
+int64_t ColumnBytes(const DatasetInfo& info);
+
 // Keeps the first `limit` samples (0: all) and hands the columns over. INTERNAL when the vectors do not fit info.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int64_t limit);
 

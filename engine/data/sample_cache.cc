@@ -21,8 +21,6 @@
 namespace ampd::data {
 namespace {
 
-constexpr int64_t kOverhead = 64;
-
 // Half of what can be had without swapping.
 int64_t DefaultMemory(const std::string& kernel_root) {
   return AvailableHostMemory(static_cast<int64_t>(PhysicalMemory() / 2), kernel_root) / 2;
@@ -53,7 +51,7 @@ class Budget {
   int64_t used_ = 0;
 };
 
-int64_t BytesOf(const Image& image) { return static_cast<int64_t>(image.pixels.size()) + kOverhead; }
+int64_t BytesOf(const Image& image) { return static_cast<int64_t>(image.pixels.size()) + SampleCache::kOverhead; }
 
 class MemoryCache : public SampleCache {
  public:
@@ -216,9 +214,13 @@ absl::StatusOr<std::shared_ptr<SampleCache>> SampleCache::Create(const v1::Cache
           std::make_shared<DiskCache>(fd, spec.has_max_bytes() ? spec.max_bytes() : DefaultDisk(fd)));
     }
     default:
-      return std::shared_ptr<SampleCache>(
-          std::make_shared<MemoryCache>(spec.has_max_bytes() ? spec.max_bytes() : DefaultMemory(kernel_root)));
+      return std::shared_ptr<SampleCache>(std::make_shared<MemoryCache>(MemoryBound(spec, kernel_root)));
   }
+}
+
+int64_t SampleCache::MemoryBound(const v1::CacheSpec& spec, const std::string& kernel_root) {
+  if (spec.kind() == v1::CacheSpec::NONE || spec.kind() == v1::CacheSpec::DISK) return 0;
+  return spec.has_max_bytes() ? spec.max_bytes() : DefaultMemory(kernel_root);
 }
 
 }  // namespace ampd::data

@@ -12,8 +12,9 @@
 
 namespace ampd::data {
 
-// Thread-safe. Samples are kept as they come while there is room; none is ever dropped for another, since an epoch that
-// is larger than the cache would then find nothing in it.
+// Thread-safe. Samples are images, or rows of bytes, of one channel, that stand for something else. They are kept as
+// they come while there is room; none is ever dropped for another, since an epoch that is larger than the cache would
+// then find nothing in it.
 class SampleCache {
  public:
   // By `spec`; nullptr for NONE. DISK keeps one file in `folder`, which is made where missing; the file has no name, so
@@ -22,6 +23,12 @@ class SampleCache {
   // negative bound; of DISK, UNAVAILABLE when the file cannot be made.
   static absl::StatusOr<std::shared_ptr<SampleCache>> Create(const v1::CacheSpec& spec, const std::string& folder,
                                                              const std::string& kernel_root = "");
+
+  // What MEMORY takes by `spec` at most, bytes, were it made now; of other kinds, which keep nothing in memory, 0.
+  static int64_t MemoryBound(const v1::CacheSpec& spec, const std::string& kernel_root = "");
+
+  // Of a kept sample beside its pixels, bytes.
+  static constexpr int64_t kOverhead = 64;
 
   virtual ~SampleCache() = default;
   SampleCache(const SampleCache&) = delete;
@@ -36,7 +43,7 @@ class SampleCache {
   // Keeps `image` at `place` if there is room (of DISK also: if the disk takes it) and nothing is kept there.
   virtual void Put(int64_t place, Image image) = 0;
 
-  // What is kept: pixels, and 64 bytes a sample for their administration. Never above max_bytes().
+  // What is kept: pixels, and kOverhead bytes a sample for their administration. Never above max_bytes().
   virtual int64_t bytes() const = 0;
   int64_t max_bytes() const { return max_bytes_; }
 

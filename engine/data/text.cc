@@ -127,6 +127,7 @@ absl::StatusOr<Part> OpenPart(const Spec& spec, const Encoding& encoding, absl::
   part.info.input_shape = {length};
   part.info.classes = encoding.vocabulary;
   part.info.label_count = length;
+  part.info.held_bytes = part.size * encoding.bytes;
   return part;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <new>
 #include <numeric>
@@ -9,14 +10,12 @@
 #include <vector>
 
 #include "engine/core/status.h"
-#include "engine/data/byte_source.h"
 #include "engine/data/class_shares.h"
 #include "engine/data/log_mel.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/path.h"
 #include "engine/data/transcripts.h"
 #include "engine/data/wav.h"
-#include "engine/data/worker_pool.h"
 
 namespace ampd::data {
 namespace {
@@ -123,6 +122,7 @@ absl::StatusOr<Folder> ReadFolder(const v1::WavFolderDataset& spec, absl::Span<c
   folder.info.name = spec.path();
   folder.info.sample_rate = whole->header.sample_rate;
   folder.info.classes = alphabet.classes();
+  folder.info.decodes = true;
   AMPD_RETURN_IF_ERROR(Describe(folder));
   return folder;
 }
@@ -177,38 +177,28 @@ void Limit(Folder& folder, int64_t limit, double max_corrupt_ratio) {
   const double allowed = std::clamp(max_corrupt_ratio, 0.0, 1.0) * static_cast<double>(info.size);
   // A set of damaged samples alone is of no use.
   info.max_damaged = std::min(static_cast<int64_t>(std::floor(allowed)), info.size - 1);
+  const int64_t frames = std::accumulate(info.lengths.begin(), info.lengths.end(), int64_t{0});
+  info.cache_bytes =
+      frames * folder.log_mel[0].mels() * static_cast<int64_t>(sizeof(float)) + info.size * SampleCache::kOverhead;
 }
 
 class WavDataset : public Dataset {
  public:
-  // Decode() comes next.
-  explicit WavDataset(Folder folder)
-      : Dataset(std::move(folder.info)), sounds_(std::move(folder.sounds)), log_mel_(std::move(folder.log_mel[0])) {}
-
-  absl::Status Decode(absl::Span<const std::string> roots, int thread_count) {
-    size_t floats = 0;
-    for (size_t i = 0; i < sounds_.size(); ++i) {
-      if (sounds_[i].damage.ok()) floats += static_cast<size_t>(info().lengths[i]) * mels();
-    }
-    if (floats > PhysicalMemory() / sizeof(float)) {
-      return absl::ResourceExhaustedError(absl::StrCat(info().name, ": its spectrograms need ", floats * sizeof(float),
-                                                       " bytes of memory; this process may have ", PhysicalMemory()));
-    }
-    frames_.resize(sounds_.size());
-    WorkerPool pool(thread_count);
-    pool.ForEach(size(), [&](int64_t i, int) { DecodeOne(static_cast<size_t>(i), roots); });
-    for (const Sound& sound : sounds_) {
-      if (absl::IsResourceExhausted(sound.damage)) return sound.damage;
-    }
-    return absl::OkStatus();
-  }
+  WavDataset(Folder folder, absl::Span<const std::string> roots, std::shared_ptr<SampleCache> cache)
+      : Dataset(std::move(folder.info)),
+        sounds_(std::move(folder.sounds)),
+        log_mel_(std::move(folder.log_mel[0])),
+        roots_(roots.begin(), roots.end()),
+        cache_(std::move(cache)),
+        first_place_(cache_ == nullptr ? 0 : cache_->AddPlaces(size())) {}
 
   std::string SampleName(int64_t i) const override { return sounds_[static_cast<size_t>(i)].path; }
 
   void ReadInput(int64_t i, absl::Span<float> out) const override {
-    const std::vector<float>& frames = frames_[static_cast<size_t>(i)];
-    std::fill(std::copy(frames.begin(), frames.end(), out.begin()), out.end(), 0.0f);
+    if (!Read(i, out).ok()) std::fill(out.begin(), out.end(), 0.0f);
   }
+
+  absl::Status ReadSample(int64_t i, const Draw*, absl::Span<float> out) const override { return Read(i, out); }
 
   int32_t ReadLabel(int64_t) const override { return -1; }
 
@@ -219,47 +209,79 @@ class WavDataset : public Dataset {
 
   void ReadTarget(int64_t, absl::Span<float>) const override {}
 
-  absl::Status CheckFinite(int64_t i) const override { return sounds_[static_cast<size_t>(i)].damage; }
+  absl::Status CheckFinite(int64_t i) const override {
+    std::vector<float> frames(FloatsOf(i));
+    return Read(i, absl::MakeSpan(frames));
+  }
 
  private:
-  size_t mels() const { return static_cast<size_t>(log_mel_.mels()); }
+  size_t FloatsOf(int64_t i) const {
+    return static_cast<size_t>(info().lengths[static_cast<size_t>(i)]) * static_cast<size_t>(log_mel_.mels());
+  }
 
-  // Touches what belongs to sample `i` alone.
-  void DecodeOne(size_t i, absl::Span<const std::string> roots) {
-    Sound& sound = sounds_[i];
+  // `out` has the sample's frames, or more places, which become zeros.
+  absl::Status Read(int64_t i, absl::Span<float> out) const {
+    AMPD_RETURN_IF_ERROR(sounds_[static_cast<size_t>(i)].damage);
+    const absl::Span<float> frames = out.subspan(0, FloatsOf(i));
+    std::fill(out.begin() + frames.size(), out.end(), 0.0f);
     // An exception must not leave the thread.
     try {
-      if (sound.damage.ok()) sound.damage = MakeFrames(i, roots);
+      if (TakeKept(i, frames)) return absl::OkStatus();
+      AMPD_RETURN_IF_ERROR(Compute(i, frames));
+      Keep(i, frames);
+      return absl::OkStatus();
     } catch (const std::bad_alloc&) {
-      sound.damage = absl::ResourceExhaustedError(absl::StrCat(sound.path, ": no memory left to read it"));
+      return absl::ResourceExhaustedError(absl::StrCat(SampleName(i), ": no memory left to read it"));
     }
-    if (!sound.damage.ok()) frames_[i].clear();
   }
 
-  absl::Status MakeFrames(size_t i, absl::Span<const std::string> roots) {
-    AMPD_ASSIGN_OR_RETURN(const auto file, OpenBeneath(sounds_[i].path, roots));
-    AMPD_ASSIGN_OR_RETURN(const std::vector<float> samples, ReadWavSamples(*file, sounds_[i].header));
-    frames_[i].resize(static_cast<size_t>(info().lengths[i]) * mels());
-    log_mel_.Compute(samples, absl::MakeSpan(frames_[i]));
-    return absl::OkStatus();
+  // Whatever is wrong with a file by now is damage, but not a lack of memory.
+  absl::Status Compute(int64_t i, absl::Span<float> frames) const {
+    absl::StatusOr<std::vector<float>> samples = Samples(i);
+    if (samples.ok()) {
+      log_mel_.Compute(*samples, frames);
+      return absl::OkStatus();
+    }
+    if (absl::IsResourceExhausted(samples.status())) return samples.status();
+    return absl::DataLossError(samples.status().message());
   }
 
-  std::vector<Sound> sounds_;
+  absl::StatusOr<std::vector<float>> Samples(int64_t i) const {
+    AMPD_ASSIGN_OR_RETURN(const auto file, OpenBeneath(SampleName(i), roots_));
+    return ReadWavSamples(*file, sounds_[static_cast<size_t>(i)].header);
+  }
+
+  // Kept as rows of bytes, one a frame.
+  bool TakeKept(int64_t i, absl::Span<float> frames) const {
+    const std::shared_ptr<const Image> kept = cache_ == nullptr ? nullptr : cache_->Get(first_place_ + i);
+    if (kept == nullptr) return false;
+    std::memcpy(frames.data(), kept->pixels.data(), kept->pixels.size());
+    return true;
+  }
+
+  void Keep(int64_t i, absl::Span<const float> frames) const {
+    if (cache_ == nullptr) return;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(frames.data());
+    const int64_t row = log_mel_.mels() * static_cast<int64_t>(sizeof(float));
+    cache_->Put(first_place_ + i, {info().lengths[static_cast<size_t>(i)], row, 1,
+                                   std::vector<uint8_t>(bytes, bytes + frames.size() * sizeof(float))});
+  }
+
+  const std::vector<Sound> sounds_;
   const LogMel log_mel_;
-  // By sample, [frames, mels].
-  std::vector<std::vector<float>> frames_;
+  const std::vector<std::string> roots_;
+  const std::shared_ptr<SampleCache> cache_;
+  const int64_t first_place_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenWavFolder(const v1::WavFolderDataset& spec,
                                                        absl::Span<const std::string> roots, int64_t limit,
-                                                       double max_corrupt_ratio, int threads) {
+                                                       double max_corrupt_ratio, std::shared_ptr<SampleCache> cache) {
   AMPD_ASSIGN_OR_RETURN(Folder folder, ReadFolder(spec, roots));
   Limit(folder, limit, max_corrupt_ratio);
-  auto dataset = std::make_unique<WavDataset>(std::move(folder));
-  AMPD_RETURN_IF_ERROR(dataset->Decode(roots, threads));
-  return dataset;
+  return std::make_unique<WavDataset>(std::move(folder), roots, std::move(cache));
 }
 
 absl::StatusOr<DatasetInfo> DescribeWavFolder(const v1::WavFolderDataset& spec, absl::Span<const std::string> roots,

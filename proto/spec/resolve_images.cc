@@ -68,8 +68,7 @@ void ResolveImages(v1::DataSpec* data, Violations* violations) {
 void ResolveDecoding(v1::DataSpec* data, Violations* violations) {
   const bool decoded = HasImageFolder(*data) || data->train().has_wav_folder() || data->eval().has_wav_folder();
   if (decoded && !data->has_max_corrupt_ratio()) data->set_max_corrupt_ratio(0.01);
-  const bool cached = HasImageFolder(*data);
-  if (cached && data->cache().kind() == v1::CacheSpec::KIND_UNSPECIFIED) {
+  if (decoded && data->cache().kind() == v1::CacheSpec::KIND_UNSPECIFIED) {
     data->mutable_cache()->set_kind(v1::CacheSpec::MEMORY);
   }
   violations->CheckReal("data.max_corrupt_ratio", data->max_corrupt_ratio(), {.low = 0, .high = 1});
@@ -77,10 +76,7 @@ void ResolveDecoding(v1::DataSpec* data, Violations* violations) {
   violations->CheckInteger("data.cache.max_bytes", data->cache().max_bytes(), 0, INT64_MAX);
   violations->CheckInteger("data.device_cache.max_bytes", data->device_cache().max_bytes(), 0, int64_t{1} << 50);
   const char why[] = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
-  if (!cached && data->has_cache()) {
-    violations->Add("data.cache",
-                    decoded ? "is for image_folder: spectrograms of wav_folder are all kept in memory" : why);
-  }
+  if (!decoded && data->has_cache()) violations->Add("data.cache", why);
   if (!decoded && data->has_max_corrupt_ratio()) violations->Add("data.max_corrupt_ratio", why);
 }
 

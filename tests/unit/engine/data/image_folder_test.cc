@@ -373,6 +373,32 @@ TEST_F(ImageFolderTest, TheCacheServesLaterEpochs) {
   }
 }
 
+// What is told before anything is decoded is what the cache holds when all is.
+TEST_F(ImageFolderTest, TellsWhatACacheOfAllSamplesTakes) {
+  PutImages(4);
+  data_.mutable_cache()->set_kind(v1::CacheSpec::MEMORY);
+  const auto cache = *SampleCache::Create(data_.cache(), "");
+  const auto train = Open(false, cache), eval = Open(true, cache);
+  for (const Dataset* dataset : {train.get(), eval.get()}) {
+    std::vector<float> out(static_cast<size_t>(dataset->info().input_elements()));
+    for (int64_t i = 0; i < dataset->size(); ++i)
+      ASSERT_TRUE(dataset->ReadSample(i, nullptr, absl::MakeSpan(out)).ok());
+  }
+  const DatasetInfo of_train = *DescribeDataset(data_, roots_, false), of_eval = *DescribeDataset(data_, roots_, true);
+  EXPECT_EQ(of_train.cache_bytes, train->info().cache_bytes);
+  EXPECT_EQ(HostBytes(data_, of_train, &of_eval), cache->bytes());
+  data_.mutable_cache()->set_max_bytes(500);
+  EXPECT_EQ(HostBytes(data_, of_train, &of_eval), 500);
+  // Of whole images only the bound is known.
+  data_.mutable_image()->mutable_random_resized_crop();
+  data_.mutable_cache()->set_max_bytes(1 << 30);
+  EXPECT_EQ(HostBytes(data_, *DescribeDataset(data_, roots_, false), &of_eval), 1 << 30);
+  for (const auto kind : {v1::CacheSpec::NONE, v1::CacheSpec::DISK}) {
+    data_.mutable_cache()->set_kind(kind);
+    EXPECT_EQ(HostBytes(data_, of_train, &of_eval), 0);
+  }
+}
+
 TEST(SampleCacheTest, KeepsWhatFits) {
   for (const auto kind : {v1::CacheSpec::MEMORY, v1::CacheSpec::DISK}) {
     v1::CacheSpec spec;
@@ -422,6 +448,11 @@ TEST_F(SampleCacheMemoryTest, WithoutABoundTheControlGroupCounts) {
   Write("sys/fs/cgroup/memory.max", "50000000\n");
   Write("sys/fs/cgroup/memory.current", "10000000\n");
   EXPECT_EQ((*SampleCache::Create(spec, "", root_))->max_bytes(), 20000000);
+  v1::DataSpec data;
+  *data.mutable_cache() = spec;
+  DatasetInfo info;
+  info.cache_bytes = 30000000;
+  EXPECT_EQ(HostBytes(data, info, nullptr, root_), 20000000);
 }
 
 // Datasets in memory are resized too: as the same images in a folder are.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <new>
 #include <numeric>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "engine/data/memory_dataset.h"
 #include "gmock/gmock.h"
 
@@ -534,6 +536,51 @@ TEST(LoaderTest, AValueThatIsNotFiniteEndsTheBatchesBeforeItsOwn) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("x.npy"), HasSubstr("sample 5"), HasSubstr("NaN"), HasSubstr("epoch 1, batch 2")));
+  }
+}
+
+// Of ten samples of one value; there is no memory for sample 5.
+class TooLarge : public Dataset {
+ public:
+  TooLarge() : Dataset(Info()) {}
+  void ReadInput(int64_t, absl::Span<float> out) const override { std::fill(out.begin(), out.end(), 1.0f); }
+  absl::Status ReadSample(int64_t i, const Draw* draw, absl::Span<float> out) const override {
+    if (i == 5) throw std::bad_alloc();
+    return Dataset::ReadSample(i, draw, out);
+  }
+  std::string SampleName(int64_t i) const override { return absl::StrCat(i, ".png"); }
+  int32_t ReadLabel(int64_t) const override { return 0; }
+  void ReadTarget(int64_t, absl::Span<float>) const override {}
+  absl::Status CheckFinite(int64_t) const override { return absl::OkStatus(); }
+
+ private:
+  static DatasetInfo Info() {
+    DatasetInfo info;
+    info.name = "set";
+    info.size = 10;
+    info.input_shape = {1};
+    info.classes = 1;
+    info.decodes = true;
+    // What is damaged is passed over, but it is not that.
+    info.max_damaged = 5;
+    return info;
+  }
+};
+
+TEST(LoaderTest, ALackOfMemoryOnAnyThreadIsAnError) {
+  const TooLarge dataset;
+  const Transform transform = *Transform::Create({}, dataset);
+  for (const int threads : {1, 4}) {
+    const LoaderOptions options = {.batch_size = 2, .shuffle = false, .threads = threads};
+    for (const bool training : {true, false}) {
+      const auto loader = training ? *Loader::CreateTraining(dataset, transform, options)
+                                   : *Loader::CreateEvaluation(dataset, transform, options);
+      EXPECT_THAT(Take(*loader).samples, ElementsAre(0, 1));
+      EXPECT_THAT(Take(*loader).samples, ElementsAre(2, 3));
+      const absl::Status status = loader->Next().status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("batch 2: 5.png: no memory left to read sample 5"));
+    }
   }
 }
 

@@ -44,6 +44,9 @@ TEST_F(TextTest, SamplesAreWindowsAndLabelsWhatFollows) {
   EXPECT_THAT(Labels(**dataset, 0), ElementsAre(255, 0, 'd', 'e'));
   EXPECT_THAT(Input(**dataset, 1), ElementsAre('e', 'f', 'g', 'h'));
   EXPECT_THAT(Labels(**dataset, 1), ElementsAre('f', 'g', 'h', 'i'));
+  // Windows share the text, however many there are.
+  text().set_stride(1);
+  EXPECT_EQ(Describe(spec_)->held_bytes, 10);
 }
 
 TEST_F(TextTest, TheLastWindowHasItsLabels) {

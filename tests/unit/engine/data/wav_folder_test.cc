@@ -9,6 +9,7 @@
 #include "engine/data/loader.h"
 #include "engine/data/log_mel.h"
 #include "engine/data/path.h"
+#include "engine/data/sample_cache.h"
 #include "engine/data/transcripts.h"
 #include "engine/data/transform.h"
 #include "engine/data/wav.h"
@@ -472,6 +473,148 @@ TEST_F(WavFolderTest, LoadsBatchesForCtc) {
   EXPECT_THAT(batch.labels.as<int32_t>().subspan(12, 6), ElementsAre(17, 16, 7, -1, -1, -1));
   EXPECT_THAT(batch.lengths.as<int32_t>(), ElementsAre(11, 2, 6));
   EXPECT_THAT(batch.label_lengths.as<int32_t>(), ElementsAre(4, 4, 3));
+}
+
+// What a loader hands out: batches of training, and of an evaluation.
+struct Heard {
+  std::vector<int64_t> samples;
+  std::vector<float> inputs;
+  std::vector<int32_t> lengths;
+  bool operator==(const Heard& other) const {
+    return samples == other.samples && inputs == other.inputs && lengths == other.lengths;
+  }
+};
+
+std::vector<Heard> Hear(Loader& loader, int batches) {
+  std::vector<Heard> heard;
+  for (int i = 0; i < batches; ++i) {
+    const auto batch = loader.Next();
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    if (!batch.ok()) return heard;
+    const auto inputs = (*batch)->inputs.as<float>();
+    const auto lengths = (*batch)->lengths.as<int32_t>();
+    heard.push_back({(*batch)->samples, {inputs.begin(), inputs.end()}, {lengths.begin(), lengths.end()}});
+    loader.Release(*batch);
+  }
+  return heard;
+}
+
+class WavCacheTest : public WavFolderTest {
+ protected:
+  WavCacheTest() {
+    *data_.mutable_train() = spec_;
+    *data_.mutable_eval() = spec_;
+    options_.batch_size = 2;
+    options_.target_width = 29;
+    options_.spelled_labels = true;
+    options_.seed = 4;
+    options_.buckets = {8, 16};
+  }
+
+  std::shared_ptr<SampleCache> Cache(v1::CacheSpec::Kind kind, int64_t max_bytes) const {
+    v1::CacheSpec spec;
+    spec.set_kind(kind);
+    spec.set_max_bytes(max_bytes);
+    return *SampleCache::Create(spec, root_ + "/job/cache");
+  }
+
+  // As the definition says: the spectrogram of all of a file's samples, and zeros up to the bucket.
+  std::vector<float> Computed(const std::string& name, int64_t time) const {
+    const auto file = *OpenBeneath(name, roots_);
+    const WavHeader header = *ReadWavHeader(*file);
+    const LogMel log_mel = *LogMel::Create(data_.train().wav_folder().log_mel(), header.sample_rate);
+    std::vector<float> values(static_cast<size_t>(time * 5));
+    log_mel.Compute(*ReadWavSamples(*file, header), absl::MakeSpan(values));
+    return values;
+  }
+
+  v1::DataSpec data_;
+  LoaderOptions options_;
+};
+
+// Bit by bit, with any cache and any number of threads, in every epoch.
+TEST_F(WavCacheTest, BatchesAreTheSameWithAnyCache) {
+  std::vector<Heard> expected;
+  for (const auto& [kind, max_bytes] : std::vector<std::pair<v1::CacheSpec::Kind, int64_t>>{
+           {v1::CacheSpec::NONE, 0},
+           {v1::CacheSpec::MEMORY, 1 << 20},
+           {v1::CacheSpec::DISK, 1 << 20},
+           // One sound of 6 frames, or of 2: not that of 11, and not all.
+           {v1::CacheSpec::MEMORY, 6 * 5 * 4 + 64 + 3},
+           {v1::CacheSpec::DISK, 6 * 5 * 4 + 64 + 3},
+           {v1::CacheSpec::MEMORY, 0}}) {
+    for (int threads : {1, 3}) {
+      const auto cache = Cache(kind, max_bytes);
+      const auto dataset = OpenDataset(data_, roots_, false, cache);
+      ASSERT_TRUE(dataset.ok()) << dataset.status();
+      const auto transform = Transform::Create({}, **dataset);
+      ASSERT_TRUE(transform.ok()) << transform.status();
+      options_.threads = threads;
+      auto loader = Loader::CreateTraining(**dataset, *transform, options_);
+      ASSERT_TRUE(loader.ok()) << loader.status();
+      const std::vector<Heard> heard = Hear(**loader, 6);
+      if (expected.empty()) expected = heard;
+      EXPECT_EQ(heard, expected) << kind << " " << max_bytes << " " << threads;
+      for (const Heard& batch : heard) {
+        const int64_t time = static_cast<int64_t>(batch.inputs.size()) / (2 * 5);
+        std::vector<float> inputs;
+        for (int64_t i : batch.samples) {
+          const std::vector<float> one = Computed((*dataset)->SampleName(i), time);
+          inputs.insert(inputs.end(), one.begin(), one.end());
+        }
+        EXPECT_EQ(batch.inputs, inputs);
+      }
+      loader->reset();
+      if (cache == nullptr) continue;
+      EXPECT_LE(cache->bytes(), max_bytes);
+      EXPECT_EQ(cache->bytes() > 0, max_bytes > 0);
+    }
+  }
+}
+
+// What later epochs hear is what the cache holds: the files are gone by then.
+TEST_F(WavCacheTest, TheCacheServesLaterEpochs) {
+  for (const auto kind : {v1::CacheSpec::MEMORY, v1::CacheSpec::DISK}) {
+    const auto cache = Cache(kind, 1 << 20);
+    const auto train = OpenDataset(data_, roots_, false, cache), eval = OpenDataset(data_, roots_, true, cache);
+    ASSERT_TRUE(train.ok() && eval.ok()) << train.status() << eval.status();
+    const auto transform = Transform::Create({}, **train);
+    ASSERT_TRUE(transform.ok()) << transform.status();
+    options_.threads = 2;
+    const auto epoch = [&] {
+      std::vector<Heard> heard;
+      for (const Dataset* dataset : {train->get(), eval->get()}) {
+        const auto loader = Loader::CreateEvaluation(*dataset, *transform, options_);
+        EXPECT_TRUE(loader.ok()) << loader.status();
+        for (Heard& batch : Hear(**loader, 2)) heard.push_back(std::move(batch));
+      }
+      return heard;
+    };
+    const std::vector<Heard> first = epoch();
+    std::filesystem::rename(root_ + "/f", root_ + "/gone");
+    EXPECT_EQ(epoch(), first);
+    std::filesystem::rename(root_ + "/gone", root_ + "/f");
+    EXPECT_EQ((*train)->damage().count() + (*eval)->damage().count(), 0);
+    EXPECT_EQ(cache->bytes(), 2 * ((11 + 2 + 6) * 5 * 4 + 3 * 64));
+    EXPECT_EQ((*train)->info().cache_bytes, cache->bytes() / 2);
+    EXPECT_EQ(std::filesystem::exists(root_ + "/job/cache"), kind == v1::CacheSpec::DISK);
+  }
+}
+
+// Of files that go, or are cut, while the job trains.
+TEST_F(WavCacheTest, FilesThatGoAreDamaged) {
+  data_.set_max_corrupt_ratio(0.5);
+  const auto dataset = OpenDataset(data_, roots_, false);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::filesystem::remove(root_ + "/f/0_b_0.wav");
+  Write("f/1_b_0.wav", Tone(300));
+  std::vector<float> out(static_cast<size_t>((*dataset)->info().input_elements()));
+  EXPECT_TRUE((*dataset)->ReadSample(0, nullptr, absl::MakeSpan(out)).ok());
+  const absl::Status gone = (*dataset)->ReadSample(1, nullptr, absl::MakeSpan(out));
+  EXPECT_THAT(gone.ToString(), AllOf(HasSubstr("DATA_LOSS: f/0_b_0.wav: "), HasSubstr("no such file")));
+  EXPECT_EQ((*dataset)->ReadSample(2, nullptr, absl::MakeSpan(out)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE((*dataset)->NoteDamage(1, gone).ok());
+  EXPECT_THAT((*dataset)->damage().Take()[0].reason, HasSubstr("no such file"));
 }
 
 TEST(WavFolderRealData, SpokenDigits) {

@@ -1,8 +1,11 @@
 // Training on samples of different lengths: buckets, masks, and label sequences.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/core/rng.h"
@@ -300,6 +303,66 @@ TEST(LabelErrors, BestPathAndDistance) {
   EXPECT_EQ(EditDistance(kitten, sitting), 3);
   EXPECT_EQ(EditDistance(none, sitting), 7);
   EXPECT_EQ(EditDistance(sitting, none), 7);
+}
+
+void WriteNumber(std::ofstream& file, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) file.put(static_cast<char>(value >> (8 * i)));
+}
+
+// PCM of 16 bits at 8 kHz, a tone that rises.
+void WriteSound(const std::string& path, int samples, double rise) {
+  std::ofstream file(path, std::ios::binary);
+  file << "RIFF";
+  WriteNumber(file, static_cast<uint64_t>(36 + 2 * samples), 4);
+  file << "WAVEfmt ";
+  for (const auto& [value, bytes] :
+       {std::pair<uint64_t, int>{16, 4}, {1, 2}, {1, 2}, {8000, 4}, {16000, 4}, {2, 2}, {16, 2}}) {
+    WriteNumber(file, value, bytes);
+  }
+  file << "data";
+  WriteNumber(file, static_cast<uint64_t>(2 * samples), 4);
+  for (int t = 0; t < samples; ++t) {
+    WriteNumber(file, static_cast<uint64_t>(static_cast<int64_t>(9000 * std::sin(t * (0.2 + rise * t)))), 2);
+  }
+}
+
+TEST(SoundTraining, AResumeAndCachesAndDecodingThreadsChangeNoBit) {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() + "/set");
+  for (int i = 0; i < 12; ++i) {
+    WriteSound(folder.path() + "/set/" + (i % 2 == 0 ? "a_" : "b_") + std::to_string(i) + ".wav", 500 + 97 * i,
+               1e-5 * i);
+  }
+  std::ofstream(folder.path() + "/set/a_4.wav") << "no sound";
+  const std::string source =
+      "{ wav_folder { path: 'set' log_mel { mels: 6 } transcript_by_prefix { key: 'a' value: 'ab' }"
+      "               transcript_by_prefix { key: 'b' value: 'c' } } }";
+  const std::string job =
+      "model { layers { gru { units: 6 } } layers { dense { units: 29 } } loss { ctc {} } } data { train " + source +
+      " eval " + source +
+      " max_corrupt_ratio: 0.2 } train { batch_size: 4 epochs: 3 } report { every_steps: 1 } seed: 5";
+  const auto options = [&](const std::string& run) {
+    TrainerOptions options = Options(folder.path());
+    options.checkpoint_dir = folder.path() + "/" + run;
+    return options;
+  };
+  Recorder whole;
+  const auto outcome = Train(Spec({job}), options("whole"), &whole);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(whole.evaluations().back().samples(), 11);
+  for (const std::string how : {"cache { kind: NONE }", "cache { kind: DISK } decode_threads: 3",
+                                "cache { kind: MEMORY max_bytes: 1000 } decode_threads: 2"}) {
+    const ResolvedJobSpec spec = Spec({job, "data { " + how + " }"});
+    const std::string run = "run" + std::to_string(how.size());
+    Recorder first, second;
+    const auto stopped = Train(spec, options(run), &first, /*stop_at=*/4);
+    ASSERT_TRUE(stopped.ok()) << stopped.status();
+    ASSERT_TRUE(Train(spec, options(run), &second).ok());
+    std::vector<double> losses = first.losses();
+    for (double loss : second.losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.losses()) << how;
+    EXPECT_EQ(second.evaluations().back().loss(), whole.evaluations().back().loss()) << how;
+  }
 }
 
 }  // namespace
