@@ -117,12 +117,14 @@ class ImageSampleBuilder {
   ir::Graph graph_;
 };
 
-// A network that continues text gives classes, bytes among them, at each step.
-absl::Status CheckText(const LayerOutput& last, const Shape& shape, int64_t time) {
-  constexpr int64_t kBytes = 256;
-  if (last.flattened.empty() && shape.size() == 3 && shape[1] == time && shape[2] >= kBytes) return absl::OkStatus();
-  return InvalidField("report.samples.text", absl::StrCat("the network gives ", ShapeString(shape), ", not [1, ", time,
-                                                          ", 256]: what each of a sequence's bytes is followed by"));
+// A network that continues text gives classes, the `vocabulary`'s among them, at each step.
+absl::Status CheckText(const LayerOutput& last, const Shape& shape, int64_t time, int64_t vocabulary) {
+  if (last.flattened.empty() && shape.size() == 3 && shape[1] == time && shape[2] >= vocabulary) {
+    return absl::OkStatus();
+  }
+  return InvalidField("report.samples.text",
+                      absl::StrCat("the network gives ", ShapeString(shape), ", not [1, ", time, ", ", vocabulary,
+                                   "]: what each of a sequence's bytes or tokens is followed by"));
 }
 
 absl::StatusOr<ir::Graph> BuildText(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget) {
@@ -135,7 +137,7 @@ absl::StatusOr<ir::Graph> BuildText(const v1::JobSpec& spec, const SampleInfo& s
   LayerBuilder layers(&graph, /*training=*/false);
   AMPD_ASSIGN_OR_RETURN(const LayerOutput last,
                         AddLayers(spec.model().layers(), "model.layers", {{"input", input}}, &layers, budget, &graph));
-  AMPD_RETURN_IF_ERROR(CheckText(last, graph.type(last.value).shape, time));
+  AMPD_RETURN_IF_ERROR(CheckText(last, graph.type(last.value).shape, time, sample.classes));
   graph.outputs = {{"logits", last.value}};
   return graph;
 }

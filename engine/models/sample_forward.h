@@ -18,7 +18,7 @@ namespace ampd::models {
 // seed and step is the same, and as labels the row. No inputs; output "samples", f32 [samples, height, width, 1 or 3].
 //
 // Of report.samples.text: the job's layers in f32, in evaluation, on one sequence. Input "x" f32 [1, time], output
-// "logits" f32 [1, time, classes].
+// "logits" f32 [1, time, classes], at least SampleInfo::classes of them.
 //
 // An empty graph without report.samples. INVALID_ARGUMENT with a violation of "report.samples...." or
 // "model.networks[i].layers[j]".

@@ -1,4 +1,4 @@
-// How a text goes on, byte by byte, given what a network says of the next byte.
+// How a text goes on, byte by byte or token by token, given what a network says of the next one.
 #ifndef AMPD_ENGINE_TRAIN_TEXT_SAMPLING_H_
 #define AMPD_ENGINE_TRAIN_TEXT_SAMPLING_H_
 

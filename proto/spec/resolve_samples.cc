@@ -2,10 +2,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/spec/limits.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve_internal.h"
+#include "proto/spec/token_ids.h"
 
 namespace ampd {
 namespace {
@@ -43,17 +45,32 @@ void ResolveImages(const v1::ModelSpec& model, v1::ImageSamples* images, Violati
   }
 }
 
+// A prompt of token ids; one out of the vocabulary has no row in the embedding.
+void CheckIds(const v1::TokensDataset& tokens, const std::string& prompt, Violations* violations) {
+  // A vocabulary that is none has been reported.
+  if (tokens.vocabulary() < 1) return;
+  const auto ids = ParseTokenIds(prompt, tokens.vocabulary());
+  if (!ids.ok()) violations->Add("report.samples.text.prompt", std::string(ids.status().message()));
+}
+
 void ResolveText(const v1::JobSpec& spec, v1::TextSamples* text, Violations* violations) {
   const std::string path = "report.samples.text";
-  if (!spec.data().train().has_text()) violations->Add(path, "needs data.train.text");
+  const v1::DatasetSpec& train = spec.data().train();
+  if (!train.has_text() && !train.has_tokens()) violations->Add(path, "needs data.train.text or data.train.tokens");
   if (!spec.model().networks().empty() || spec.model().has_onnx()) violations->Add(path, "needs model.layers");
-  if (!text->has_prompt()) text->set_prompt("\n");
+  if (!text->has_prompt()) text->set_prompt(train.has_tokens() ? "0" : "\n");
   if (!text->has_length()) text->set_length(200);
   if (!text->has_temperature()) text->set_temperature(0.8);
-  if (text->prompt().empty()) violations->Add(path + ".prompt", "must not be empty: something has to be continued");
+  // Of ids, white space is nothing.
+  const bool blank = train.has_tokens() && absl::StripAsciiWhitespace(text->prompt()).empty();
+  if (text->prompt().empty() || blank) {
+    violations->Add(path + ".prompt", "must not be empty: something has to be continued");
+  }
   if (text->prompt().size() > kMaxPromptBytes) {
     violations->Add(path + ".prompt",
                     absl::StrCat("must be at most ", kMaxPromptBytes, " bytes, is ", text->prompt().size()));
+  } else if (train.has_tokens()) {
+    CheckIds(train.tokens(), text->prompt(), violations);
   }
   violations->CheckInteger(path + ".length", text->length(), 1, kMaxLength);
   violations->CheckReal(path + ".temperature", text->temperature(), {.low = 0, .high = 1e6});

@@ -1,6 +1,8 @@
 // A language model in training: what it learns of a text, what it writes, and that a resume changes neither.
 #include <cmath>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,14 @@
 namespace ampd::train {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
+using testing::Ge;
+using testing::Gt;
 using testing::HasSubstr;
+using testing::Lt;
 using testing::SizeIs;
 
 // Twelve bytes, each of which says which one follows.
@@ -29,6 +37,20 @@ class TextTraining : public testing::Test {
     std::string text;
     for (int i = 0; i < 100; ++i) text += kCycle;
     std::ofstream(folder_.path() + "/text", std::ios::binary) << text;
+  }
+
+  // The same cycle as numbers, the first of which are above a byte's.
+  static int IdOf(char byte) { return 590 - 7 * (byte == '\n' ? 11 : byte - 'a'); }
+  static std::string IdsOf(const std::string& bytes) {
+    std::string ids;
+    for (const char byte : bytes) ids += " " + std::to_string(IdOf(byte));
+    return ids;
+  }
+  void WriteTokens() const {
+    std::ofstream file(folder_.path() + "/tokens", std::ios::binary);
+    for (int i = 0; i < 100; ++i) {
+      for (const char byte : kCycle) file << static_cast<char>(IdOf(byte)) << static_cast<char>(IdOf(byte) >> 8);
+    }
   }
 
   TrainerOptions OptionsFor(const std::string& run) const {
@@ -71,6 +93,44 @@ TEST_F(TextTraining, WritesWhatItLearnedPastItsContext) {
   std::string expected = "fghijk\n";
   while (expected.size() < 45) expected += kCycle;
   EXPECT_EQ(samples[1].text(), expected.substr(0, 45));
+}
+
+// The network has more classes than there are tokens; none of those is drawn.
+const std::string kOfTokens =
+    "model { preset { gpt2 { vocabulary: 640 } } }"
+    "data { train { tokens { path: 'tokens' sequence_length: 16 stride: 5 vocabulary: 600 } } }";
+
+TEST_F(TextTraining, OfTokensItWritesTheirIds) {
+  WriteTokens();
+  const auto spec = Spec(
+      {kTinyGpt, kOfTokens,
+       "report { samples { every_steps: 60 text { prompt: '" + IdsOf("cde") + "' length: 45 temperature: 0 } } }"});
+  Recorder recorder;
+  const auto outcome = Train(spec, OptionsFor("run"), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_LT(recorder.losses().back(), 0.3);
+  const std::vector<v1::TextSample> samples = SamplesOf(recorder);
+  ASSERT_THAT(samples, SizeIs(1));
+  std::string expected = "fghijk\n";
+  while (expected.size() < 45) expected += kCycle;
+  EXPECT_EQ(samples[0].prompt() + samples[0].text(), IdsOf("cde" + expected.substr(0, 45)));
+}
+
+// Of a network that knows nothing.
+TEST_F(TextTraining, IdsAreBelowTheTokensVocabulary) {
+  WriteTokens();
+  const auto spec =
+      Spec({kTinyGpt, kOfTokens, "train { steps: 1 } report { samples { text { length: 300 temperature: 1e6 } } }"});
+  Recorder recorder;
+  ASSERT_TRUE(Train(spec, OptionsFor("run"), &recorder).ok());
+  const std::vector<v1::TextSample> samples = SamplesOf(recorder);
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].prompt(), "0");
+  std::istringstream text(samples[0].text());
+  const std::vector<int> ids{std::istream_iterator<int>(text), std::istream_iterator<int>()};
+  EXPECT_THAT(ids, SizeIs(300));
+  EXPECT_THAT(ids, Each(AllOf(Ge(0), Lt(600))));
+  EXPECT_THAT(ids, Contains(Gt(500)));
 }
 
 TEST_F(TextTraining, SamplesDoNotTouchTheTraining) {
