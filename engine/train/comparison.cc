@@ -21,6 +21,9 @@ class ModeContender : public Contender {
       : mode_(mode), spec_(spec), data_(data), options_(options) {}
 
   absl::Status Plan() override {
+    // Planning a batch that large, for the loader to refuse it, would take long.
+    const absl::Status fills = data::CheckFills(data_.train().info(), options_.batch_size);
+    if (!fills.ok()) return DataError(fills, "data.train");
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec own, InMode(spec_, mode_, options_.batch_size));
     AMPD_ASSIGN_OR_RETURN(run_, MeasuredRun::Plan(own, &data_, options_.trainer));
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/data/channels_first.h"
+#include "proto/spec/presets.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd::train {
@@ -169,6 +170,18 @@ absl::Status CheckImages(const v1::JobSpec& spec, const data::DatasetInfo& train
     return data::CheckChannelsLast(train, absl::StrCat("node ", reader.layer->name()));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckDrawnImages(const v1::JobSpec& spec, const data::DatasetInfo& train) {
+  const absl::optional<AcganImages> images = AcganImagesOf(spec.model());
+  if (!images.has_value()) return absl::OkStatus();
+  const Shape drawn = {images->size, images->size, images->channels}, &real = train.input_shape;
+  if (drawn == real) return absl::OkStatus();
+  const bool same_size = train.is_image() && real[0] == images->size && real[1] == images->size;
+  return InvalidFields(
+      {{absl::StrCat("model.preset.acgan.", same_size ? "channels" : "size"),
+        absl::StrCat("with size ", images->size, " and channels ", images->channels, " generated images are ",
+                     ShapeString(drawn), ", but samples of ", train.name, " are ", ShapeString(real))}});
 }
 
 absl::Status CheckVocabularies(const v1::JobSpec& spec, const data::DatasetInfo& train, const data::DatasetInfo* eval) {

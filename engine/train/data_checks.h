@@ -14,6 +14,10 @@ namespace ampd::train {
 // that leave every number in its place. `spec` is resolved. For planning alone: jobs from before go on.
 absl::Status CheckImages(const v1::JobSpec& spec, const data::DatasetInfo& train);
 
+// INVALID_ARGUMENT with a violation of the preset's size or channels where preset acgan draws images of another shape
+// than the samples, which its discriminator looks at beside them.
+absl::Status CheckDrawnImages(const v1::JobSpec& spec, const data::DatasetInfo& train);
+
 // INVALID_ARGUMENT with a violation of its vocabulary where an embedding reads the batch itself, of `text` or `tokens`,
 // and has no row for each id that these may have. `eval` may be nullptr.
 absl::Status CheckVocabularies(const v1::JobSpec& spec, const data::DatasetInfo& train, const data::DatasetInfo* eval);

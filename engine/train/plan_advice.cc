@@ -1,6 +1,7 @@
 #include "engine/train/plan_advice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "engine/core/status.h"
 #include "engine/train/spec_configs.h"
 #include "proto/spec/device_memory.h"
@@ -89,10 +91,13 @@ class Adviser {
         widths_(WidthsOf(spec.proto())) {}
 
   std::vector<Advice> Run() {
+    // The mode's advice depends on it, and stands before it.
+    if (costs_.seconds > 0) AdviseAlignment();
+    std::vector<Advice> alignment = std::exchange(advice_, {});
     AdviseMemory();
     if (costs_.seconds > 0 || !ModeRefusal(planner_.model(), mode()).empty()) AdviseMode();
+    advice_.insert(advice_.end(), std::make_move_iterator(alignment.begin()), std::make_move_iterator(alignment.end()));
     if (costs_.seconds > 0) {
-      AdviseAlignment();
       AdviseBatch();
       AdviseWidth();
     }
@@ -120,10 +125,20 @@ class Adviser {
     return planner_.Costs(spec, *planned);
   }
 
-  absl::optional<StepCosts> CostsWith(const std::vector<Width>& widths, int64_t value) const {
+  // Layers of one width, which often have to keep one width, and what that becomes.
+  struct Change {
+    std::vector<Width> widths;
+    int64_t to = 0;
+
+    int64_t from() const { return widths[0].value; }
+  };
+
+  absl::optional<StepCosts> CostsWith(absl::Span<const Change> changes) const {
     v1::JobSpec changed = spec_.proto();
-    for (const Width& width : widths) {
-      if (!ApplySet(&changed, absl::StrCat(width.field, "=", value)).ok()) return absl::nullopt;
+    for (const Change& change : changes) {
+      for (const Width& width : change.widths) {
+        if (!ApplySet(&changed, absl::StrCat(width.field, "=", change.to)).ok()) return absl::nullopt;
+      }
     }
     const auto resolved = ResolveJobSpec(std::move(changed));
     if (!resolved.ok()) return absl::nullopt;
@@ -220,6 +235,8 @@ class Adviser {
           absl::StrFormat("%s would be %.2f times as fast as %s: %s", name, own->step_seconds() / best->step_seconds(),
                           current, Gain(own->step_seconds(), best->step_seconds()));
     } else if (best->mode() == PrecisionSpec::FP32) {
+      // It pays once widths are aligned.
+      if (aligned_seconds_ > 0 && best->step_seconds() >= kModeGain * aligned_seconds_) return;
       text = absl::StrFormat("%s does not pay here: its floor is %s a step, FP32's %s", current,
                              Time(own->step_seconds()), Time(best->step_seconds()));
     } else {
@@ -233,7 +250,6 @@ class Adviser {
   void AdviseAlignment() {
     const int64_t multiple = Multiple();
     if (multiple == 1) return;
-    // Layers of one width often have to keep one width.
     std::map<int64_t, std::vector<Width>> groups;
     std::vector<int64_t> order;
     for (const Width& width : widths_) {
@@ -241,38 +257,101 @@ class Adviser {
       if (groups[width.value].empty()) order.push_back(width.value);
       groups[width.value].push_back(width);
     }
-    for (size_t i = 0; i < std::min(order.size(), kMostAligned); ++i) TryAligned(groups[order[i]], multiple);
+    std::vector<Change> possible, paying;
+    std::vector<StepCosts> alone;
+    for (size_t i = 0; i < order.size(); ++i) {
+      Change change{groups[order[i]], (order[i] + multiple - 1) / multiple * multiple};
+      if (i < kMostAligned) {
+        const absl::optional<StepCosts> costs = AlignedAlone(multiple, &change);
+        if (!costs) continue;
+        if (IsAligned(costs_, *costs)) paying.push_back(change), alone.push_back(*costs);
+      }
+      possible.push_back(std::move(change));
+    }
+    AdviseTogether(possible, paying, multiple);
+    for (size_t i = 0; i < paying.size(); ++i) AdviseAligned(paying[i], alone[i], multiple);
     if (share() % multiple != 0 && in_one_piece()) TryAlignedBatch(multiple);
   }
 
-  void TryAligned(const std::vector<Width>& widths, int64_t multiple) {
-    const int64_t from = widths[0].value;
-    int64_t to = (from + multiple - 1) / multiple * multiple;
-    absl::optional<StepCosts> costs = CostsWith(widths, to);
-    // Heads and groups may have to divide it.
-    for (int i = 0; i < 3 && !costs; ++i) costs = CostsWith(widths, to += multiple);
-    if (!costs) return;
-    const double rate = costs->useful_flops / costs->seconds / (costs_.useful_flops / costs_.seconds);
-    const bool faster = costs_.seconds >= kAlignGain * costs->seconds;
-    if (!faster && rate < kAlignGain) return;
-    const std::string gain = faster
-                                 ? Gain(costs_.seconds, costs->seconds)
-                                 : absl::StrFormat("the step does %.3f times the operations a second that count", rate);
-    const bool vocabulary = from >= kVocabulary && std::any_of(widths.begin(), widths.end(), [](const Width& w) {
-                              return w.is_vocabulary || w.is_output;
-                            });
+  static double UsefulRate(const StepCosts& costs) { return costs.useful_flops / costs.seconds; }
+  static bool IsFaster(const StepCosts& before, const StepCosts& after) {
+    return before.seconds >= kAlignGain * after.seconds;
+  }
+  // Whether aligning took the job from `before` to `after` and that was worth it.
+  static bool IsAligned(const StepCosts& before, const StepCosts& after) {
+    return IsFaster(before, after) || UsefulRate(after) >= kAlignGain * UsefulRate(before);
+  }
+
+  // Where heads and groups have to divide it, `change->to` grows.
+  absl::optional<StepCosts> AlignedAlone(int64_t multiple, Change* change) const {
+    absl::optional<StepCosts> costs = CostsWith(absl::MakeConstSpan(change, 1));
+    for (int i = 0; i < 3 && !costs; ++i) {
+      change->to += multiple;
+      costs = CostsWith(absl::MakeConstSpan(change, 1));
+    }
+    return costs;
+  }
+
+  void NoteAligned(const StepCosts& costs) {
+    if (aligned_seconds_ == 0 || costs.seconds < aligned_seconds_) aligned_seconds_ = costs.seconds;
+  }
+
+  std::string AlignGain(const StepCosts& costs) const {
+    if (IsFaster(costs_, costs)) return Gain(costs_.seconds, costs.seconds);
+    return absl::StrFormat("the step does %.3f times the operations a second that count",
+                           UsefulRate(costs) / UsefulRate(costs_));
+  }
+
+  static std::string NamesOf(const Change& change) {
     std::set<std::string> seen;
     std::vector<std::string> names;
-    for (const Width& w : widths) {
+    for (const Width& w : change.widths) {
       if (seen.insert(w.layer).second) names.push_back(w.layer);
     }
     if (names.size() > 4) names.resize(4), names.push_back("...");
+    return absl::StrJoin(names, ", ");
+  }
+
+  void AdviseAligned(const Change& change, const StepCosts& costs, int64_t multiple) {
+    NoteAligned(costs);
+    const std::vector<Width>& widths = change.widths;
+    const bool vocabulary =
+        change.from() >= kVocabulary &&
+        std::any_of(widths.begin(), widths.end(), [](const Width& w) { return w.is_vocabulary || w.is_output; });
     Advice* advice = Add(vocabulary ? Advice::PAD_VOCABULARY : Advice::ALIGN, widths.size() == 1 ? widths[0].layer : "",
-                         absl::StrCat(absl::StrJoin(names, ", "), ": ", from, " is no multiple of ", multiple,
-                                      "; with ", to, " ", gain));
+                         absl::StrCat(NamesOf(change), ": ", change.from(), " is no multiple of ", multiple, "; with ",
+                                      change.to, " ", AlignGain(costs)));
     if (widths.size() != 1 || !spec_.proto().model().made_from().empty()) return;
     advice->set_field(widths[0].field);
-    advice->set_value(absl::StrCat(to));
+    advice->set_value(absl::StrCat(change.to));
+  }
+
+  // A product runs on matrix units when all of its extents are aligned: widths may pay only together. All `possible`
+  // changes are advised in one piece, but for those without which it is as good, where that is better than those that
+  // are `paying` one by one.
+  void AdviseTogether(std::vector<Change> possible, const std::vector<Change>& paying, int64_t multiple) {
+    if (possible.size() == paying.size()) return;
+    absl::optional<StepCosts> all = CostsWith(possible);
+    const absl::optional<StepCosts> one_by_one = CostsWith(paying);
+    if (!all || !IsAligned(one_by_one.value_or(costs_), *all)) return;
+    const size_t tries = std::min(possible.size(), kMostAligned);
+    for (size_t i = 0, at = 0; i < tries && possible.size() > 1; ++i) {
+      std::vector<Change> fewer = possible;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(at));
+      absl::optional<StepCosts> costs = CostsWith(fewer);
+      if (!costs || IsAligned(*costs, *all)) {
+        ++at;
+      } else {
+        possible = std::move(fewer);
+        all = std::move(costs);
+      }
+    }
+    if (possible.size() == 1) return;
+    NoteAligned(*all);
+    std::vector<std::string> changes;
+    for (const Change& c : possible) changes.push_back(absl::StrCat(NamesOf(c), " ", c.from(), " -> ", c.to));
+    Add(Advice::ALIGN, "",
+        absl::StrCat(absl::StrJoin(changes, "; "), ": together, as multiples of ", multiple, ", ", AlignGain(*all)));
   }
 
   // `share`: samples of a device.
@@ -338,7 +417,8 @@ class Adviser {
       if (w.value == width->value && !w.is_vocabulary && !w.is_output) group.push_back(w);
     }
     const int64_t to = 2 * width->value;
-    const absl::optional<StepCosts> costs = CostsWith(group, to);
+    const Change change{group, to};
+    const absl::optional<StepCosts> costs = CostsWith(absl::MakeConstSpan(&change, 1));
     if (!costs) return;
     const double before = costs_.useful_flops / costs_.seconds, after = costs->useful_flops / costs->seconds;
     if (after < kWidenGain * before) return;
@@ -360,6 +440,8 @@ class Adviser {
   const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes_;
   const std::vector<Width> widths_;
   std::vector<Advice> advice_;
+  // The lowest floor that advised alignment brings; 0: none is advised.
+  double aligned_seconds_ = 0;
 };
 
 }  // namespace

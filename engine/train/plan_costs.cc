@@ -118,6 +118,18 @@ double TileGrowth(const ProductShape& p) {
   return growth;
 }
 
+// Those of one multiple side by side.
+std::string InWords(absl::Span<const Misalignment> extents) {
+  std::map<int64_t, std::vector<std::string>> by_multiple;
+  for (const Misalignment& e : extents) by_multiple[e.multiple].push_back(absl::StrCat(e.name, " = ", e.extent));
+  std::vector<std::string> parts;
+  for (const auto& [multiple, names] : by_multiple) {
+    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
+                                 names.size() == 1 ? " is no multiple of " : " are no multiples of ", multiple));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
 v1::PrecisionSpec::Mode ModeOfDType(const std::string& dtype) {
   if (dtype == "tf32") return v1::PrecisionSpec::TF32;
   if (dtype == "f16") return v1::PrecisionSpec::FP16;
@@ -148,10 +160,12 @@ class Adder {
       phase_ = planned_.phases.size() > 1 ? phase.name : "";
       weight_ = 1.0 / static_cast<double>(phase.every);
       // The longest first: it is the one whose shapes are told.
+      is_longest_ = true;
       for (size_t b = phase.plans.size(); b-- > 0;) {
         const double share = ShareOf(phase, b);
         if (!(share > 0)) continue;
         for (const PlanStep& step : phase.plans[b].steps) AddStep(step, micro_batches * share);
+        is_longest_ = false;
       }
       AddUpdate(phase);
     }
@@ -219,11 +233,11 @@ class Adder {
     const absl::optional<ProductShape> product = ProductOf(step);
     double peak = model_.fp32_flops(), flops = step.cost.flops;
     if (product) {
-      const std::string why_not = WhyNotEligible(*product, model_);
+      const Ineligibility why_not = IneligibilityOf(*product, model_);
       NoteProduct(step, *product, why_not, layer);
       costs_.product_flops += times * weight_ * flops;
       costs_.useful_flops += times * weight_ * flops * UsefulShare(step);
-      if (why_not.empty()) {
+      if (!why_not.any()) {
         costs_.eligible_flops += times * weight_ * flops;
         peak = PeakFlops(model_, product->mode());
         if (InTiles(step.op) && model_.kind() != v1::Device::CPU) flops *= TileGrowth(*product);
@@ -253,15 +267,31 @@ class Adder {
     return seconds;
   }
 
-  void NoteProduct(const PlanStep& step, const ProductShape& product, const std::string& why_not,
-                   v1::LayerCost* layer) {
-    const bool first = layer->mnk().empty();
-    if (first) layer->set_tensor_core_eligible(true);
-    if (!why_not.empty() && layer->tensor_core_eligible()) {
-      layer->set_tensor_core_eligible(false);
-      layer->set_tensor_core_reason(why_not);
+  // Of its first product that is not, and where extents are why, those of its other products.
+  void NoteIneligible(const Ineligibility& why_not, bool forward, v1::LayerCost* layer) {
+    std::vector<Misalignment>& extents = misaligned_[{layer->phase(), layer->layer()}];
+    const bool first = layer->tensor_core_eligible();
+    layer->set_tensor_core_eligible(false);
+    if (first) layer->set_tensor_core_reason(why_not.reason);
+    // The backward pass has the same ones, by other names.
+    if (!layer->tensor_core_reason().empty() && (extents.empty() || !forward || !is_longest_)) return;
+    const std::vector<Misalignment> before = extents;
+    for (const Misalignment& added : why_not.extents) {
+      // What one product calls its columns another calls its sums.
+      const bool known = std::any_of(before.begin(), before.end(), [&](const Misalignment& e) {
+        return e.extent == added.extent && e.multiple == added.multiple;
+      });
+      if (!known && std::find(extents.begin(), extents.end(), added) == extents.end()) extents.push_back(added);
     }
-    if (step.stage != ir::Stage::kForward) return;
+    layer->set_tensor_core_reason(InWords(extents));
+  }
+
+  void NoteProduct(const PlanStep& step, const ProductShape& product, const Ineligibility& why_not,
+                   v1::LayerCost* layer) {
+    const bool first = layer->mnk().empty(), forward = step.stage == ir::Stage::kForward;
+    if (first) layer->set_tensor_core_eligible(true);
+    if (why_not.any()) NoteIneligible(why_not, forward, layer);
+    if (!forward) return;
     const ProductShape logical = WithoutPadding(step, product);
     if (!first && static_cast<double>(logical.m) * static_cast<double>(logical.n) * static_cast<double>(logical.k) <=
                       static_cast<double>(layer->mnk(0)) * static_cast<double>(layer->mnk(1)) *
@@ -358,8 +388,12 @@ class Adder {
   std::map<std::string, std::vector<passes::PaddedExtent>> padded_;
   std::map<std::string, const v1::LayerPlan*> plans_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
+  // By phase and layer.
+  std::map<std::pair<std::string, std::string>, std::vector<Misalignment>> misaligned_;
   std::string phase_;
   double weight_ = 1;
+  // The bucket's plan is the phase's first.
+  bool is_longest_ = true;
   StepCosts costs_;
 };
 
@@ -392,22 +426,22 @@ bool HasNoFloor(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode) {
   return IsEmulated(model, mode) || !ModeRefusal(model, mode).empty();
 }
 
-std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model) {
+Ineligibility IneligibilityOf(const ProductShape& product, const v1::DeviceModel& model) {
   const v1::PrecisionSpec::Mode mode = product.mode();
-  if (mode == v1::PrecisionSpec::FP32) return "f32";
+  if (mode == v1::PrecisionSpec::FP32) return {.reason = "f32"};
   if (IsEmulated(model, mode)) {
-    return absl::StrCat(model.name(), " has no peak for ", v1::PrecisionSpec::Mode_Name(mode));
+    return {.reason = absl::StrCat(model.name(), " has no peak for ", v1::PrecisionSpec::Mode_Name(mode))};
   }
-  if (model.kind() == v1::Device::CPU) return "";
-  if (!model.tensor_cores()) return absl::StrCat(model.name(), " has no Tensor Cores");
+  if (model.kind() == v1::Device::CPU) return {};
+  if (!model.tensor_cores()) return {.reason = absl::StrCat(model.name(), " has no Tensor Cores")};
   if (!(PeakFlops(model, mode) > 0)) {
-    return absl::StrCat(model.name(), " has none for ", v1::PrecisionSpec::Mode_Name(mode));
+    return {.reason = absl::StrCat(model.name(), " has none for ", v1::PrecisionSpec::Mode_Name(mode))};
   }
+  Ineligibility ineligible;
   for (const auto& [name, extent] : product.contiguous) {
-    if (extent % product.multiple() == 0) continue;
-    return absl::StrCat(name, " = ", extent, " is no multiple of ", product.multiple());
+    if (extent % product.multiple() != 0) ineligible.extents.push_back({name, extent, product.multiple()});
   }
-  return "";
+  return ineligible;
 }
 
 StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model,

@@ -39,9 +39,26 @@ bool IsEmulated(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode);
 // Whether products of `mode` have no floor there: they are emulated, or the device cannot do them.
 bool HasNoFloor(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode);
 
-// Why `product` does not have the model's peak of its mode; empty: it has. That of a GPU is its matrix units', which
-// ask for alignment; of a CPU it is what was configured.
-std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model);
+// A contiguous extent that is no multiple of what a matrix unit asks for.
+struct Misalignment {
+  std::string name;
+  int64_t extent = 0;
+  int64_t multiple = 1;
+
+  bool operator==(const Misalignment&) const = default;
+};
+
+// Why a product does not have the model's peak of its mode. That of a GPU is its matrix units', which ask for
+// alignment; of a CPU it is what was configured.
+struct Ineligibility {
+  // Whatever its extents; empty: none of these reasons.
+  std::string reason;
+  // Without a reason, every extent that keeps it away.
+  std::vector<Misalignment> extents;
+
+  bool any() const { return !reason.empty() || !extents.empty(); }
+};
+Ineligibility IneligibilityOf(const ProductShape& product, const v1::DeviceModel& model);
 
 struct StepCosts {
   // In the order in which layers first run; what belongs to no layer is "loss". One entry a phase and layer.

@@ -63,12 +63,15 @@ void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::
   if (!vocabulary.ok()) AddErrors(vocabulary, "model", response);
   const absl::Status images = CheckImages(spec.proto(), train);
   if (!images.ok()) AddErrors(images, "data.train", response);
-  const int64_t batch_size = spec.proto().train().batch_size();
-  if (train.size < batch_size) {
-    AddErrors(absl::InvalidArgumentError(absl::StrCat("the training set ", train.name, " holds ", train.size,
-                                                      " samples, fewer than the batch size ", batch_size)),
-              "train.batch_size", response);
+}
+
+// The largest batch of a benchmark that the training set fills; 0: it fills none, and none is loaded.
+int64_t LargestMeasured(const v1::BenchSpec& bench, int64_t samples) {
+  int64_t largest = 0;
+  for (const int64_t batch : bench.batch_sizes()) {
+    if (batch <= samples) largest = std::max(largest, batch);
   }
+  return largest;
 }
 
 void CheckEval(const v1::LossSpec& loss, const data::DatasetInfo& train, const data::DatasetInfo& eval, int64_t outputs,
@@ -154,12 +157,13 @@ void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::Sample
 
 // Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other. Who
 // has one alone is given none with less memory than planned: AUTO takes what fits, so that the smallest counts.
-void CountOtherModes(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::ModelPlan* plan) {
+void CountOtherModes(const ResolvedJobSpec& spec, const models::SampleInfo& sample, int64_t samples,
+                     v1::ModelPlan* plan) {
   const bool share = spec.proto().resources().share();
   const v1::BenchSpec& bench = spec.proto().bench();
   if (spec.proto().has_bench()) {
-    if (!share) return;
-    const int64_t batch = *std::max_element(bench.batch_sizes().begin(), bench.batch_sizes().end());
+    const int64_t batch = LargestMeasured(bench, samples);
+    if (!share || batch == 0) return;
     for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(bench.modes(), absl::nullopt, kBenchModes)) {
       CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, Taken::kLargest, plan);
     }
@@ -181,10 +185,11 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
 }
 
 void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const data::DatasetInfo& train,
-               const v1::DeviceModel& device, const std::vector<v1::PrecisionSpec::Mode>& modes,
+               int64_t data_bytes, const v1::DeviceModel& device, const std::vector<v1::PrecisionSpec::Mode>& modes,
                v1::PlanResponse* response) {
   absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes, train.size, train.lengths);
   if (!report.ok()) return AddErrors(report.status(), "model", response);
+  report->set_data_bytes(data_bytes);
   *response->mutable_report() = *std::move(report);
 }
 
@@ -222,6 +227,12 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   if (data.has_eval()) eval = Describe(data, data_roots, true, &response);
   if (!train.has_value()) return response;
   CheckData(spec, *train, &response);
+  // A plan says less of these, and of a batch that is far too large it takes long.
+  const absl::Status fills = data::CheckFills(*train, spec.proto().train().batch_size());
+  if (!fills.ok()) AddErrors(fills, "train.batch_size", &response);
+  const absl::Status drawn = CheckDrawnImages(spec.proto(), *train);
+  if (!drawn.ok()) AddErrors(drawn, "model", &response);
+  if (!fills.ok() || !drawn.ok()) return response;
   absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
   if (!backend.ok()) {
     AddErrors(backend.status(), "resources", &response);
@@ -254,11 +265,14 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     CheckStart(spec, {data_roots, upload_dir, start_checkpoint_dir}, **planned, length, &response);
   }
   FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());
-  CountOtherModes(spec, *sample, response.mutable_plan());
+  CountOtherModes(spec, *sample, train->size, response.mutable_plan());
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
-  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, *train, *device, modes, &response);
+  if (device != nullptr && response.errors().empty()) {
+    const int64_t data_bytes = data::HostBytes(data, *train, eval.has_value() ? &*eval : nullptr);
+    AddReport(spec, *sample, *train, data_bytes, *device, modes, &response);
+  }
   return response;
 }
 

@@ -236,7 +236,7 @@ class Reporter {
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InMode(spec_, mode));
     AMPD_ASSIGN_OR_RETURN(DevicePlan plan, Plan(spec));
     FillMemory(plan, estimate);
-    estimate->set_largest_batch(Usable(LargestBatchOf(spec, TotalBytes(plan))));
+    FillLargestBatch(LargestBatchOf(spec, TotalBytes(plan)), estimate);
     const StepCosts costs = planner_.Costs(spec, plan);
     if (mode == PrecisionSpec::FP32) base_ = costs;
     if (costs.seconds > 0) FillSpeed(costs, estimate);
@@ -252,9 +252,11 @@ class Reporter {
   }
 
   // A larger batch than the training set holds would be refused.
-  int64_t Usable(int64_t batch) const {
+  void FillLargestBatch(int64_t fits, v1::ModeEstimate* estimate) const {
     const int64_t gpus = spec_.proto().resources().gpus();
-    return planner_.CanFill(batch * gpus) ? batch : planner_.samples() / gpus;
+    const bool fills = planner_.CanFill(fits * gpus);
+    estimate->set_largest_batch(fills ? fits : planner_.samples() / gpus);
+    estimate->set_largest_batch_is_all_samples(!fills);
   }
 
   // `bytes`: what the job takes with its own batch. The library is asked about other batches only where it was found to

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/presets.h"
 #include "proto/spec/presets/families.h"
 
 namespace ampd::presets {
@@ -15,6 +16,11 @@ constexpr char kTrunk[] = "trunk";
 constexpr char kSource[] = "source";
 constexpr char kClass[] = "class";
 constexpr char kNoise[] = "z";
+// Layers that tell what images are drawn.
+constexpr char kPixels[] = "pixels";
+constexpr char kPaint[] = "paint";
+// Of the images, over that of the first pixels.
+constexpr int64_t kGrowth = 4;
 
 struct Sizes {
   int64_t size, channels, classes, noise, width;
@@ -28,8 +34,8 @@ Sizes SizesOf(const v1::AcganPreset& preset, Violations* violations) {
     violations->CheckInteger(absl::StrCat(kPath, ".", field), value, 1, most);
   };
   check("size", sizes.size, 4096);
-  if (sizes.size % 4 != 0) {
-    violations->Add(absl::StrCat(kPath, ".size"), absl::StrCat("must be a multiple of 4, is ", sizes.size));
+  if (sizes.size % kGrowth != 0) {
+    violations->Add(absl::StrCat(kPath, ".size"), absl::StrCat("must be a multiple of ", kGrowth, ", is ", sizes.size));
   }
   if (sizes.channels != 1 && sizes.channels != 3) {
     violations->Add(absl::StrCat(kPath, ".channels"), absl::StrCat("must be 1 or 3, are ", sizes.channels));
@@ -69,11 +75,11 @@ void AddGenerator(const Sizes& sizes, v1::ModelSpec* model) {
   // A product, as in Keras's AC-GAN: what ignores the noise cannot tell the class either. Side by side, the noise is
   // soon ignored, and every image of a class is the same.
   layers.Add("both", {"noise", "table"})->mutable_mul();
-  const int64_t side = sizes.size / 4;
+  const int64_t side = sizes.size / kGrowth;
   v1::DenseLayer* project = layers.Dense("project", side * side * 4 * sizes.width);
   project->set_bias(false);
   project->mutable_init()->set_normal(kWeightDeviation);
-  auto* shape = layers.Add("pixels")->mutable_reshape()->mutable_shape();
+  auto* shape = layers.Add(kPixels)->mutable_reshape()->mutable_shape();
   for (const int64_t extent : {side, side, 4 * sizes.width}) shape->Add(extent);
   layers.BatchNorm("bn0");
   layers.Relu("relu0");
@@ -83,7 +89,7 @@ void AddGenerator(const Sizes& sizes, v1::ModelSpec* model) {
   Double("up2", sizes.width, &layers);
   layers.BatchNorm("bn2");
   layers.Relu("relu2");
-  v1::Conv2dLayer* paint = layers.Conv2d("paint", sizes.channels, 3);
+  v1::Conv2dLayer* paint = layers.Conv2d(kPaint, sizes.channels, 3);
   paint->set_activation(v1::Activation::SIGMOID);
   paint->mutable_init()->set_normal(kWeightDeviation);
 }
@@ -203,3 +209,24 @@ void ExpandAcgan(const v1::AcganPreset& preset, v1::JobSpec* spec, Violations* v
 }
 
 }  // namespace ampd::presets
+
+namespace ampd {
+
+absl::optional<AcganImages> AcganImagesOf(const v1::ModelSpec& model) {
+  if (model.made_from() != "acgan") return absl::nullopt;
+  AcganImages images;
+  for (const v1::Network& network : model.networks()) {
+    if (network.name() != presets::kGenerator) continue;
+    for (const v1::Layer& layer : network.layers()) {
+      if (layer.name() == presets::kPixels && layer.reshape().shape_size() > 0) {
+        images.size = layer.reshape().shape(0) * presets::kGrowth;
+      }
+      if (layer.name() == presets::kPaint) images.channels = layer.conv2d().filters();
+    }
+  }
+  // Whoever submits a resolved spec may have changed its layers.
+  if (images.size == 0 || images.channels == 0) return absl::nullopt;
+  return images;
+}
+
+}  // namespace ampd

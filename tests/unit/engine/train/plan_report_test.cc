@@ -99,7 +99,7 @@ TEST(PlanReport, TheFloorIsTheRooflines) {
 TEST(PlanReport, SaysWhyALayerIsNotEligible) {
   const v1::PlanReport report =
       Report(Spec(kMisaligned, {"precision.rules=[{match: head, dtype: FP32}]"}), Model("T4"));
-  EXPECT_EQ(Layer(report, "stem").tensor_core_reason(), "channels = 1 is no multiple of 8");
+  EXPECT_EQ(Layer(report, "stem").tensor_core_reason(), "channels = 1, filters = 30 are no multiples of 8");
   EXPECT_TRUE(Layer(report, "conv").tensor_core_eligible());
   EXPECT_EQ(Layer(report, "conv").padding(), "channels 30 -> 32, filters 30 -> 32");
   EXPECT_EQ(Layer(report, "hidden").padding(), "K 1470 -> 1472, N 100 -> 104");
@@ -639,7 +639,12 @@ TEST(PlanAdvice, NoBatchIsLargerThanTheTrainingSet) {
   EXPECT_EQ(advised(plan(20, 17, 1)), "") << "24 would be a multiple of 8";
   EXPECT_EQ(advised(plan(127, 32, 2)), "64 ") << "of both devices";
   EXPECT_EQ(Mode(plan(20, 16, 1), PrecisionSpec::FP16).largest_batch(), 20);
+  EXPECT_TRUE(Mode(plan(20, 16, 1), PrecisionSpec::FP16).largest_batch_is_all_samples());
   EXPECT_EQ(Mode(plan(127, 32, 2), PrecisionSpec::FP16).largest_batch(), 63);
+  EXPECT_TRUE(Mode(plan(127, 32, 2), PrecisionSpec::FP16).largest_batch_is_all_samples());
+  // It is the memory that bounds it, or nothing is known of the set.
+  EXPECT_FALSE(Mode(plan(int64_t{1} << 31, 16, 1), PrecisionSpec::FP16).largest_batch_is_all_samples());
+  EXPECT_FALSE(Mode(Report(Spec(kDense), model), PrecisionSpec::FP16).largest_batch_is_all_samples());
 }
 
 TEST(PlanAdvice, NamesTheFasterMode) {
