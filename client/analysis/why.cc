@@ -1,8 +1,6 @@
 #include "client/analysis/why.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -10,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/analysis/json_text.h"
+#include "client/analysis/why_skips.h"
 #include "client/exit_code.h"
 #include "client/output/event_line.h"
 #include "client/output/job_text.h"
@@ -27,10 +26,9 @@ constexpr double kInputBound = 0.2;
 constexpr double kFarAboveFloor = 4;
 // Of a step, between kernels.
 constexpr double kLaunchBound = 0.5;
-constexpr double kManySkips = 0.01;
-constexpr int64_t kDefaultGrowthInterval = 2000;
-// `ampctl get` has that of the newest report.
-constexpr char kMean[] = " (mean of the attempt)";
+// Steps behind the attempt's first epoch that tell how fast it goes on, where that epoch has more: a cache of samples
+// has been filled by then, and so have the system's of files.
+constexpr int64_t kEnoughSteps = 100;
 
 std::string NameOf(const Job& job) { return absl::StrCat(job.id(), " ", Clean(job.spec().name())); }
 
@@ -109,17 +107,72 @@ double MemoryBoundShare(const v1::PlanReport& plan) {
   return all > 0 ? memory / all : 0;
 }
 
-Finding InputBound(const StepCount& steps) {
-  const double share = steps.input_wait_seconds / steps.total_seconds;
-  Finding finding{"slow: input-bound", {}, {}};
-  finding.because.push_back(absl::StrCat("the trainer waited for batches ", Percent(share),
-                                         " of the time: ", StepTime(share * steps.step_seconds), " of ",
-                                         StepTime(steps.step_seconds), " a step", kMean));
+// How long steps take that tell how fast the job goes.
+struct Pace {
+  StepCount steps;
+  // " (mean of the attempt)", or of what of it. `ampctl get` has that of the newest report.
+  const char* of = "";
+  // Of the attempt's first epoch, where `steps` are those after it.
+  absl::optional<StepCount> first_epoch;
+};
+
+double WaitShare(const StepCount& steps) {
+  return steps.total_seconds > 0 ? steps.input_wait_seconds / steps.total_seconds : 0;
+}
+
+// An earlier attempt may have run on a device of another kind.
+Pace PaceOf(const Events& events) {
+  Events newest, first, later;
+  for (const v1::JobEvent& event : events) {
+    if (!event.has_step()) continue;
+    if (!newest.empty() && event.attempt() != newest.back().attempt()) newest.clear();
+    newest.push_back(event);
+  }
+  for (const v1::JobEvent& event : newest) {
+    (event.step().epoch() > newest[0].step().epoch() ? later : first).push_back(event);
+  }
+  const StepCount begun = StepsOf(first), steps = StepsOf(later);
+  const bool enough = steps.reported >= std::min(kEnoughSteps, begun.reported) && steps.total_seconds > 0;
+  if (!enough) return {StepsOf(newest), " (mean of the attempt)", absl::nullopt};
+  return {steps, " (mean of the attempt after its first epoch)", begun};
+}
+
+// Whether samples are decoded one by one, on several threads, and what becomes of them then.
+bool Decodes(const v1::DataSpec& data) { return data.train().has_image_folder() || data.train().has_wav_folder(); }
+bool KeepsDecoded(const v1::DataSpec& data) { return Decodes(data) && data.cache().kind() != v1::CacheSpec::NONE; }
+
+std::vector<std::string> AgainstWaiting(const v1::DataSpec& data, bool after_first_epoch) {
+  if (!Decodes(data) && data.image().size() == 0) {
+    return {
+        "one thread makes this source's batches: store samples as they are trained on (data.image); a GPU can keep "
+        "them (data.device_cache)"};
+  }
+  std::vector<std::string> advice = {absl::StrCat(
+      "give it more threads for decoding (data.decode_threads, ",
+      data.has_decode_threads() ? absl::StrCat(data.decode_threads(), " here") : "by default resources.cpu_threads",
+      ")")};
+  if (Decodes(data) && !KeepsDecoded(data)) advice.emplace_back("keep decoded samples (data.cache)");
+  if (KeepsDecoded(data) && after_first_epoch) {
+    const bool on_disk = data.cache().kind() == v1::CacheSpec::DISK;
+    advice.push_back(absl::StrCat("what finds no room in data.cache is decoded in each epoch: raise its max_bytes",
+                                  on_disk ? "" : ", or try kind: DISK"));
+  }
+  advice.emplace_back("store samples at the size that is trained on");
+  return advice;
+}
+
+Finding InputBound(const v1::DataSpec& data, const Pace& pace) {
+  const double share = WaitShare(pace.steps), step = pace.steps.step_seconds;
+  Finding finding{"slow: input-bound", {}, AgainstWaiting(data, pace.first_epoch.has_value())};
+  finding.because.push_back(absl::StrCat("the trainer waited for batches ", Percent(share), " of the time: ",
+                                         StepTime(share * step), " of ", StepTime(step), " a step", pace.of));
   if (share < 0.99) {
     finding.because.push_back(absl::StrFormat("fed in time it could go %.2f times as fast", 1 / (1 - share)));
   }
-  finding.advice = {"give it more threads for batches (resources.cpu_threads)",
-                    "keep decoded samples (data.cache), or store them at the size that is trained on"};
+  if (KeepsDecoded(data) && !pace.first_epoch) {
+    finding.because.emplace_back(
+        "that is the attempt's first epoch, or mostly: it decodes samples that later ones find kept (data.cache)");
+  }
   return finding;
 }
 
@@ -198,12 +251,13 @@ Finding NearFloor(const WhyInput& input) {
                         "larger batches and wider layers compute more on what is moved")}};
 }
 
-Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
+Finding WithFloor(const WhyInput& input, const Pace& pace, double floor) {
+  const StepCount& steps = pace.steps;
   const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.reported);
   const double times = busy / floor;
-  const std::string figures =
-      absl::StrFormat("a step takes %s%s%s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
-                      kMean, busy < steps.step_seconds ? " without its wait for batches" : "", times, StepTime(floor));
+  const std::string figures = absl::StrFormat(
+      "a step takes %s%s%s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy), pace.of,
+      busy < steps.step_seconds ? " without its wait for batches" : "", times, StepTime(floor));
   Finding finding = times > kFarAboveFloor ? FarAboveFloor(input, busy) : NearFloor(input);
   finding.because.insert(finding.because.begin(), absl::StrCat(figures, UtilizationText(input.job)));
   for (const v1::Advice& advice : input.plan->advice()) {
@@ -221,168 +275,26 @@ std::string NoFloor(const WhyInput& input) {
                       v1::PrecisionSpec::Mode_Name(mode), emulates ? ", which it is taken to emulate" : "");
 }
 
-// An earlier attempt may have run on a device of another kind.
-StepCount StepsOfNewestAttempt(const Events& events) {
-  Events newest;
-  for (const v1::JobEvent& event : events) {
-    if (!event.has_step()) continue;
-    if (!newest.empty() && event.attempt() != newest.back().attempt()) newest.clear();
-    newest.push_back(event);
-  }
-  return StepsOf(newest);
-}
-
-std::vector<Finding> Speed(const WhyInput& input) {
-  const StepCount steps = StepsOfNewestAttempt(input.events);
-  if (steps.reported == 0 || !(steps.total_seconds > 0)) return {};
-  if (steps.input_wait_seconds > kInputBound * steps.total_seconds) return {InputBound(steps)};
-  const v1::ModeEstimate* mode = OwnMode(input);
-  if (mode != nullptr) return {WithFloor(input, steps, mode->step_seconds())};
-  const double share = steps.input_wait_seconds / steps.total_seconds;
+Finding WithoutFloor(const WhyInput& input, const Pace& pace) {
   Finding finding{"speed", {}, {}};
-  finding.because.push_back(absl::StrCat("a step takes ", StepTime(steps.step_seconds), kMean, ", ", Percent(share),
-                                         " of it waiting for batches", UtilizationText(input.job)));
+  finding.because.push_back(absl::StrCat("a step takes ", StepTime(pace.steps.step_seconds), pace.of, ", ",
+                                         Percent(WaitShare(pace.steps)), " of it waiting for batches",
+                                         UtilizationText(input.job)));
   finding.because.push_back(absl::StrCat("whether memory or computing bounds it is not known: ", NoFloor(input)));
-  return {finding};
-}
-
-// The scale's way: from the first skip to the last.
-std::string Trend(const std::vector<const v1::OverflowSkip*>& skips) {
-  const double first = skips.front()->scale_before(), last = skips.back()->scale_after();
-  if (first != last) return absl::StrCat("the scale went from ", Figure(first), " to ", Figure(last));
-  double least = last, most = last;
-  for (const v1::OverflowSkip* skip : skips) {
-    least = std::min({least, skip->scale_before(), skip->scale_after()});
-    most = std::max({most, skip->scale_before(), skip->scale_after()});
-  }
-  if (least == most) return absl::StrCat("the scale stays at ", Figure(last));
-  return absl::StrCat("the scale went up and down between ", Figure(least), " and ", Figure(most), ", to ",
-                      Figure(last));
-}
-
-std::string MostCommon(const std::map<std::string, int>& counts) {
-  const auto most =
-      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return absl::StrCat(most->first, " (", most->second, " times)");
-}
-
-// Whether BF16 has more range.
-bool IsNarrowerThanBf16(v1::PrecisionSpec::Mode mode) {
-  return mode == v1::PrecisionSpec::FP16 || mode == v1::PrecisionSpec::FP8;
-}
-
-// What was not finite before the backward pass, no loss scale reaches.
-bool IsForward(const v1::OverflowSkip& skip) {
-  return skip.stage() == v1::OverflowSkip::FORWARD || skip.stage() == v1::OverflowSkip::LOSS ||
-         skip.stage() == v1::OverflowSkip::INPUT;
-}
-
-bool OverflowsForward(const std::vector<const v1::OverflowSkip*>& skips) {
-  const auto forward = std::count_if(skips.begin(), skips.end(), [](const auto* skip) { return IsForward(*skip); });
-  return 2 * static_cast<size_t>(forward) > skips.size();
-}
-
-// The layer of the spec that a tensor is of, as precision.rules match it. Empty: presets and networks do not tell.
-std::string LayerOf(const Job& job, const std::string& tensor) {
-  std::string found;
-  for (const v1::Layer& layer : job.spec().model().layers()) {
-    const std::string& name = layer.name();
-    const bool of = !name.empty() && (tensor == name || absl::StartsWith(tensor, absl::StrCat(name, ".")));
-    if (of && name.size() > found.size()) found = name;
-  }
-  return found;
-}
-
-std::vector<std::string> AgainstForwardOverflow(const Job& job, const std::string& tensor) {
-  std::vector<std::string> advice = {
-      "no loss scale cures what overflows forward: lower the learning rate, warm it up, clip gradients "
-      "(optimizer.clip_global_norm), and look at the data"};
-  if (ModeOf(job) != v1::PrecisionSpec::FP16) return advice;
-  const std::string layer = LayerOf(job, tensor);
-  advice.push_back(absl::StrCat(
-      "where inputs or activations are beyond FP16's 65504 by themselves, normalise them, use BF16, or keep the layer "
-      "in "
-      "FP32 with precision.rules",
-      layer.empty() ? " (ampctl plan names the layers)" : absl::StrCat(" [{match: ", Clean(layer), ", dtype: FP32}]")));
-  return advice;
-}
-
-// `calibrating`: no step was applied yet, and the skips are those of calibration.
-Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted, const Job& job,
-                 bool calibrating) {
-  const v1::PrecisionSpec::Mode mode = ModeOf(job);
-  std::map<std::string, int> tensors, stages;
-  for (const v1::OverflowSkip* skip : skips) {
-    ++tensors[Clean(skip->first_tensor())];
-    ++stages[v1::OverflowSkip::Stage_Name(skip->stage())];
-  }
-  const v1::OverflowSkip& last = *skips.back();
-  Finding finding{"skipping", {}, {}};
-  finding.because.push_back(absl::StrCat(skips.size(), " of ", attempted, " steps were skipped",
-                                         calibrating ? ", none was applied" : " after calibration", ", the last ",
-                                         last.step()));
-  finding.because.push_back(absl::StrCat("first not finite: ", MostCommon(tensors), "; stage ", MostCommon(stages)));
-  finding.because.push_back(Trend(skips));
-  if (OverflowsForward(skips)) {
-    finding.advice = AgainstForwardOverflow(job, last.first_tensor());
-  } else if (IsNarrowerThanBf16(mode)) {
-    finding.advice.push_back(
-        "a skip now and then is how a dynamic scale finds its height; if they do not stop, lower the "
-        "learning rate, clip gradients (optimizer.clip_global_norm) or use BF16");
-  } else {
-    finding.advice.push_back("lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)");
-  }
   return finding;
 }
 
-// Those of `step` steps of a training that are this job's.
-int64_t OwnSteps(const Job& job, int64_t step) { return std::max<int64_t>(0, step - StepsBefore(job.spec())); }
-
-// Of skipped steps. A growing scale makes one in growth_interval + 1 by itself.
-double ManySkips(const v1::LossScaleSpec& scale) {
-  const int64_t interval = scale.has_growth_interval() ? scale.growth_interval() : kDefaultGrowthInterval;
-  return std::max(kManySkips, 2 / static_cast<double>(interval + 1));
-}
-
-// Those of calibration are how a scale is found, and count where nothing else came of it.
-std::vector<const v1::OverflowSkip*> SkipsOf(const WhyInput& input) {
-  std::vector<const v1::OverflowSkip*> skips, calibration;
-  for (const v1::OverflowSkip* skip : StandingSkips(input.events)) {
-    (skip->calibration() ? calibration : skips).push_back(skip);
+std::vector<Finding> Speed(const WhyInput& input) {
+  const Pace pace = PaceOf(input.events);
+  if (pace.steps.reported == 0 || !(pace.steps.total_seconds > 0)) return {};
+  if (WaitShare(pace.steps) > kInputBound) return {InputBound(input.job.spec().data(), pace)};
+  const v1::ModeEstimate* mode = OwnMode(input);
+  Finding finding = mode != nullptr ? WithFloor(input, pace, mode->step_seconds()) : WithoutFloor(input, pace);
+  if (pace.first_epoch && WaitShare(*pace.first_epoch) > kInputBound) {
+    finding.because.push_back(absl::StrCat("in the attempt's first epoch alone it waited for batches ",
+                                           Percent(WaitShare(*pace.first_epoch)), " of the time"));
   }
-  return skips.empty() && input.job.has_failure() && input.job.summary().steps_applied() == 0 ? calibration : skips;
-}
-
-std::vector<Finding> Skips(const WhyInput& input) {
-  const std::vector<const v1::OverflowSkip*> skips = SkipsOf(input);
-  if (skips.empty()) return {};
-  const int64_t attempted = OwnSteps(input.job, LastStepOf(input.events));
-  const bool many = static_cast<double>(skips.size()) > ManySkips(input.job.spec().precision().loss_scale()) *
-                                                            static_cast<double>(std::max<int64_t>(attempted, 1));
-  Finding finding = Skipping(skips, attempted, input.job, skips.front()->calibration());
-  if (!many) finding.what = "skips, few";
   return {finding};
-}
-
-std::vector<std::string> AgainstDivergence(const WhyInput& input) {
-  const v1::LossScaleSpec& scale = input.job.spec().precision().loss_scale();
-  const v1::PrecisionSpec::Mode mode = ModeOf(input.job);
-  std::vector<std::string> advice = {
-      "lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)"};
-  // Skips has what helps then.
-  if (OverflowsForward(SkipsOf(input))) return advice;
-  if (scale.kind() == v1::LossScaleSpec::STATIC) {
-    advice.insert(advice.begin(),
-                  absl::StrCat("the scale is static: lower precision.loss_scale.init, which is ",
-                               absl::StrFormat("%.17g", scale.init()), ", or let it find its own (kind: DYNAMIC)"));
-  }
-  if (mode == v1::PrecisionSpec::FP16 && scale.kind() != v1::LossScaleSpec::STATIC &&
-      scale.kind() != v1::LossScaleSpec::NONE) {
-    advice.emplace_back("BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself");
-  } else if (IsNarrowerThanBf16(mode)) {
-    advice.emplace_back("BF16 has FP32's range");
-  }
-  return advice;
 }
 
 std::vector<std::string> ToTry(const Failure& failure, const WhyInput& input) {

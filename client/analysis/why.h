@@ -44,13 +44,15 @@ struct Finding {
 
 // In the order of importance; at least one.
 //
-// Slow is told from the step reports of the newest attempt: input-bound where the trainer waited for batches for more
-// than a fifth of the time; else, where a floor is known, far above it where a step takes more than four times as long
-// (launch-bound where a profile of that attempt tells kernels apart and half of a step lies between them; never on a
-// CPU), else memory- or compute-bound by what most of the floor is. Without a floor the utilisation is told.
+// Slow is told from the step reports of the newest attempt, of those after its first epoch once these are an epoch's or
+// a hundred steps: input-bound where the trainer waited for batches for more than a fifth of the time; else, where a
+// floor is known, far above it where a step takes more than four times as long (launch-bound where a profile of that
+// attempt tells kernels apart and half of a step lies between them; never on a CPU), else memory- or compute-bound by
+// what most of the floor is. Without a floor the utilisation is told.
 //
 // Skips are many above a hundredth of the steps, and above twice what the scale's growth makes by itself. Of steps that
-// were done again the last attempt counts, and of a training that the job continues its own steps alone.
+// were done again the last attempt counts, and of a training that the job continues its own steps alone. Those of
+// calibration are told while nothing was applied, and where a phase took more than a default scale can.
 std::vector<Finding> Why(const WhyInput& input);
 
 std::string WhyText(const v1::Job& job, const std::vector<Finding>& findings);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,13 +29,13 @@ std::string Line(const v1::StateChange& change) {
   return line;
 }
 
-std::string Line(const v1::StepReport& step) {
+std::string Line(const v1::StepReport& step, const IdlePhases& idle) {
   std::string line = absl::StrCat("step ", step.last_step());
   if (step.total_steps() > 0) absl::StrAppend(&line, "/", step.total_steps());
   absl::StrAppend(&line, "  epoch ", step.epoch());
   for (const v1::PhaseReport& phase : step.phases()) {
-    absl::StrAppend(&line, " ", PhaseName(phase.name()), " loss ", Figure(phase.loss()), "  lr ",
-                    Figure(phase.learning_rate()), "  scale ", Figure(phase.loss_scale()), "  skips ",
+    absl::StrAppend(&line, " ", PhaseName(phase.name()), " loss ", idle.Has(phase.name()) ? "-" : Figure(phase.loss()),
+                    "  lr ", Figure(phase.learning_rate()), "  scale ", Figure(phase.loss_scale()), "  skips ",
                     phase.steps_skipped());
   }
   absl::StrAppend(&line, "  ", Count(step.samples_per_second()), " samples/s");
@@ -175,12 +176,12 @@ std::string Line(const v1::AttemptEnvironment& environment) {
   return absl::StrCat("computes with  ", absl::StrJoin(parts, ", "));
 }
 
-std::string Payload(const v1::JobEvent& event) {
+std::string Payload(const v1::JobEvent& event, const IdlePhases& idle) {
   switch (event.payload_case()) {
     case v1::JobEvent::kStateChange:
       return Line(event.state_change());
     case v1::JobEvent::kStep:
-      return Line(event.step());
+      return Line(event.step(), idle);
     case v1::JobEvent::kOverflowSkip:
       return Line(event.overflow_skip());
     case v1::JobEvent::kLossScaleChange:
@@ -223,6 +224,30 @@ std::string FailureText(const v1::Failure& failure) {
   return absl::StrCat(v1::Failure::Class_Name(failure.class_()), ": ", Clean(failure.message()));
 }
 
-std::string EventLine(const v1::JobEvent& event) { return absl::StrCat(TimeOfDay(event.time()), "  ", Payload(event)); }
+void IdlePhases::Observe(const v1::JobEvent& event) {
+  if (event.has_rewound()) {
+    idle_.clear();
+    known_ = false;
+  }
+  if (!event.has_step()) return;
+  if (event.step().first_step() == 1) {
+    attempted_.clear();
+    known_ = true;
+  }
+  idle_.clear();
+  std::map<std::string, int64_t> attempted;
+  for (const v1::PhaseReport& phase : event.step().phases()) {
+    attempted[phase.name()] = phase.steps_applied() + phase.steps_skipped();
+    const auto before = attempted_.find(phase.name());
+    const int64_t steps = before == attempted_.end() ? 0 : before->second;
+    if (known_ && std::isnan(phase.loss()) && attempted[phase.name()] == steps) idle_.insert(phase.name());
+  }
+  attempted_ = std::move(attempted);
+  known_ = true;
+}
+
+std::string EventLine(const v1::JobEvent& event, const IdlePhases& idle) {
+  return absl::StrCat(TimeOfDay(event.time()), "  ", Payload(event, idle));
+}
 
 }  // namespace ampd::client

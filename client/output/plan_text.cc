@@ -65,8 +65,12 @@ std::string DTypeText(const v1::LayerCost& layer, PrecisionSpec::Mode mode) {
 std::string CoresText(const v1::LayerCost& layer) {
   if (layer.mnk().empty()) return "-";
   const std::string text = absl::StrReplaceAll(
-      layer.tensor_core_eligible() ? layer.padding() : layer.tensor_core_reason(),
-      {{" is no multiple of ", " not x"}, {" = ", " "}, {" -> ", "->"}, {"channels", "C"}, {"filters", "F"}});
+      layer.tensor_core_eligible() ? layer.padding() : layer.tensor_core_reason(), {{" is no multiple of ", " not x"},
+                                                                                    {" are no multiples of ", " not x"},
+                                                                                    {" = ", " "},
+                                                                                    {" -> ", "->"},
+                                                                                    {"channels", "C"},
+                                                                                    {"filters", "F"}});
   if (layer.tensor_core_eligible()) return text.empty() ? "yes" : absl::StrCat("yes: ", text);
   return absl::StrCat("no: ", text);
 }
@@ -98,6 +102,20 @@ std::string LayerTable(const v1::PlanReport& report) {
   return table.ToString();
 }
 
+// Memory is one arena, in which a kernel's workspace takes what tensors leave free at its time: a mode's is what that
+// adds.
+std::string OverlapLine(const v1::PlanReport& report) {
+  int64_t most = 0;
+  for (const v1::LayerCost& layer : report.layers()) most = std::max(most, layer.workspace_bytes());
+  for (const v1::ModeEstimate& mode : report.modes()) {
+    const bool own = mode.mode() == report.spec().precision().mode() && mode.supported();
+    if (own && most > mode.workspace_bytes()) {
+      return "A workspace lies where no activation does at its time; WORKSPACE below is what that adds to them.\n";
+    }
+  }
+  return "";
+}
+
 // What runs as one, with how much memory beside its operands, and whose word that is.
 std::string CallsText(const v1::PlanReport& report) {
   Table table({"LAYER", "RUNS AS ONE", ">WORKSPACE"});
@@ -117,7 +135,7 @@ std::string CallsText(const v1::PlanReport& report) {
     said = absl::StrCat("At most, and what could run as one; no plans of cuDNN: ", Clean(report.library_not_asked()),
                         ".\n");
   }
-  return absl::StrCat(table.ToString(), said);
+  return absl::StrCat(table.ToString(), said, OverlapLine(report));
 }
 
 // Of the product layers, by the modes in which they compute.
@@ -143,6 +161,17 @@ std::string Legend(const v1::PlanReport& report) {
   return "";
 }
 
+std::string LargestBatch(const v1::ModeEstimate& mode) {
+  return absl::StrCat(mode.largest_batch(), mode.largest_batch_is_all_samples() ? " (all samples)" : "");
+}
+
+// Of no mode.
+std::string DataLine(const v1::PlanReport& report) {
+  if (report.data_bytes() <= 0) return "";
+  return absl::StrCat("Data: up to ", Bytes(report.data_bytes()),
+                      " more of the host's memory for samples (data.cache, spectrograms, arrays), in no total.\n");
+}
+
 std::string MemoryTable(const v1::PlanReport& report) {
   Table table({"MODE", ">WEIGHTS", ">GRADIENTS", ">OPTIMIZER", ">ACTIVATIONS", ">WORKSPACE", ">TOTAL", ">MAX BATCH"});
   std::string refused;
@@ -154,9 +183,9 @@ std::string MemoryTable(const v1::PlanReport& report) {
     }
     table.Add({name, Bytes(mode.weight_bytes()), Bytes(mode.gradient_bytes()), Bytes(mode.optimizer_bytes()),
                Bytes(mode.activation_bytes()), Bytes(mode.workspace_bytes()), Bytes(mode.total_bytes()),
-               report.device_model().memory_bytes() == 0 ? "-" : absl::StrCat(mode.largest_batch())});
+               report.device_model().memory_bytes() == 0 ? "-" : LargestBatch(mode)});
   }
-  return absl::StrCat(table.ToString(), refused);
+  return absl::StrCat(table.ToString(), refused, DataLine(report));
 }
 
 std::string SpeedTable(const v1::PlanReport& report) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/output/event_line.h"
 #include "client/output/text.h"
 
 namespace ampd::client {
@@ -41,6 +40,7 @@ void AppendFitting(Fields fields, int columns, std::string* line) {
 }  // namespace
 
 void Progress::Observe(const v1::JobEvent& event) {
+  idle_.Observe(event);
   switch (event.payload_case()) {
     case v1::JobEvent::kStateChange:
       state_ = event.state_change().to();
@@ -94,7 +94,7 @@ void Progress::ObserveStep(absl::Time time, const v1::StepReport& step) {
     summary_.set_steps_skipped(summary_.steps_skipped() + phase.steps_skipped());
   }
   if (!step.phases().empty()) {
-    summary_.set_loss(step.phases(0).loss());
+    if (!idle_.Has(step.phases(0).name())) summary_.set_loss(step.phases(0).loss());
     summary_.set_loss_scale(step.phases(0).loss_scale());
   }
   marks_.push_back({time, step.last_step()});

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "ampd/v1/event.pb.h"
+#include "client/output/event_line.h"
 
 namespace ampd::client {
 
@@ -26,6 +27,9 @@ class Progress {
   // Figures for the closing line; those of the terminal event hold where it has them.
   v1::JobSummary summary() const { return summary_; }
 
+  // Of the newest step report.
+  const IdlePhases& idle() const { return idle_; }
+
  private:
   struct Mark {
     absl::Time time;
@@ -36,6 +40,7 @@ class Progress {
 
   v1::Job::State state_ = v1::Job::STATE_UNSPECIFIED;
   v1::JobSummary summary_;
+  IdlePhases idle_;
   // Of the newest evaluation.
   int64_t evaluated_step_ = 0;
   std::deque<Mark> marks_;  // Of the last half minute, the oldest first.

@@ -53,7 +53,7 @@ class PlainView : public WatchView {
     if (event.has_rewound()) held_step_.reset();
     if (event.has_state_change() && event.state_change().to() >= v1::Job::SUCCEEDED) PrintHeldStep();
     if (IsDue(event)) {
-      out_ << EventLine(event) << std::endl;
+      out_ << EventLine(event, progress_.idle()) << std::endl;
       if (event.has_step()) held_step_.reset();
     } else if (event.has_step()) {
       held_step_ = event;
@@ -78,7 +78,7 @@ class PlainView : public WatchView {
 
   // That a job ends ahead of its length is known when it does.
   void PrintHeldStep() {
-    if (held_step_) out_ << EventLine(*held_step_) << std::endl;
+    if (held_step_) out_ << EventLine(*held_step_, progress_.idle()) << std::endl;
     held_step_.reset();
   }
 

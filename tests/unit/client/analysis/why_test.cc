@@ -19,6 +19,20 @@ Finding Find(const std::vector<Finding>& findings, const std::string& what) {
   return findings[0];
 }
 
+v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound,
+                             v1::PrecisionSpec::Mode of = v1::PrecisionSpec::FP16) {
+  v1::PlanReport plan;
+  v1::ModeEstimate* mode = plan.add_modes();
+  mode->set_mode(of);
+  mode->set_step_seconds(seconds);
+  plan.add_layers()->set_bound(bound);
+  plan.mutable_layers(0)->set_seconds(seconds);
+  plan.mutable_device_model()->set_name("H100-SXM");
+  plan.mutable_device_model()->set_kind(v1::Device::CUDA);
+  plan.mutable_device_model()->set_fp16_flops(1e15);
+  return plan;
+}
+
 TEST(Why, AQueuedJobWaitsForThoseAhead) {
   WhyInput input;
   input.job = ExampleJob(v1::Job::QUEUED);
@@ -54,6 +68,81 @@ TEST(Why, InputBoundWhereTheTrainerWaits) {
   EXPECT_THAT(finding.because[1], HasSubstr("2.00 times as fast"));
 }
 
+// One report an epoch, of `steps` steps of 0.1 s, and the time that was waited in it.
+Events Epochs(const std::vector<double>& waits, int64_t steps = 10) {
+  Events events;
+  for (size_t i = 0; i < waits.size(); ++i) {
+    const auto first = static_cast<int64_t>(i) * steps + 1;
+    events.push_back(
+        EventsOf({absl::StrCat("{step: {first_step: ", first, ", last_step: ", first + steps - 1, ", epoch: ", i + 1,
+                               ", step_seconds: 0.1, input_wait_seconds: ", waits[i], "}}")})[0]);
+  }
+  return events;
+}
+
+v1::Job JobOfImages(v1::CacheSpec::Kind cache) {
+  v1::Job job = ExampleJob(v1::Job::RUNNING);
+  job.mutable_spec()->mutable_data()->mutable_train()->mutable_image_folder();
+  job.mutable_spec()->mutable_data()->mutable_cache()->set_kind(cache);
+  return job;
+}
+
+TEST(Why, WhatIsWaitedForInTheFirstEpochAloneDoesNotBoundTheJob) {
+  WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = Epochs({0.9, 0.01, 0.01})};
+  const std::vector<Finding> found = Why(input);
+  EXPECT_THAT(WhyText(input.job, found), testing::Not(HasSubstr("input-bound")));
+  const Finding finding = Find(found, "speed");
+  EXPECT_THAT(finding.because[0],
+              HasSubstr("a step takes 100 ms (mean of the attempt after its first epoch), 1.0% of it waiting"));
+  EXPECT_THAT(finding.because, Contains("in the attempt's first epoch alone it waited for batches 90.0% of the time"));
+  input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY);
+  EXPECT_THAT(Find(Why(input), "speed: memory-bound").because,
+              Contains(HasSubstr("in the attempt's first epoch alone")));
+}
+
+TEST(Why, WhatIsWaitedForInLaterEpochsBoundsTheJob) {
+  WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = Epochs({0.1, 0.5, 0.5})};
+  const Finding finding = Find(Why(input), "slow: input-bound");
+  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50 ms of 100 ms a step (mean of the attempt after"));
+  EXPECT_THAT(finding.advice, Contains(HasSubstr("what finds no room in data.cache")));
+}
+
+TEST(Why, TheNewestAttemptsEpochsCount) {
+  WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = Epochs({0.9, 0.01, 0.9})};
+  for (int i : {0, 1}) input.events[static_cast<size_t>(i)].set_attempt(1);
+  input.events[2].set_attempt(2);
+  EXPECT_THAT(Find(Why(input), "slow: input-bound").because, Contains(HasSubstr("that is the attempt's first epoch")));
+}
+
+// An epoch's steps, or a hundred where it has more.
+TEST(Why, AFewStepsOfTheSecondEpochTellNothing) {
+  WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = Epochs({90, 0}, 1000)};
+  input.events[1].mutable_step()->set_last_step(1099);
+  EXPECT_THAT(Find(Why(input), "slow: input-bound").because[0], HasSubstr("(mean of the attempt)"));
+  input.events[1].mutable_step()->set_last_step(1100);
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("input-bound")));
+}
+
+TEST(Why, AdviceAgainstWaitingIsOfWhatTheJobDoesNotDoYet) {
+  const auto text = [](v1::Job job, const Events& events) {
+    return WhyText(job, Why(WhyInput{.job = job, .events = events}));
+  };
+  for (const auto kind : {v1::CacheSpec::KIND_UNSPECIFIED, v1::CacheSpec::MEMORY, v1::CacheSpec::DISK}) {
+    EXPECT_THAT(text(JobOfImages(kind), Epochs({0.9})), testing::Not(HasSubstr("keep decoded samples")));
+  }
+  EXPECT_THAT(text(JobOfImages(v1::CacheSpec::DISK), Epochs({0.9, 0.9})), testing::Not(HasSubstr("kind: DISK")));
+  v1::Job job = JobOfImages(v1::CacheSpec::NONE);
+  EXPECT_THAT(text(job, Epochs({0.9})), HasSubstr("-> keep decoded samples (data.cache)"));
+  EXPECT_THAT(text(job, Epochs({0.9})), testing::Not(HasSubstr("first epoch")));
+  EXPECT_THAT(text(job, Epochs({0.9})), HasSubstr("(data.decode_threads, by default resources.cpu_threads)"));
+  job.mutable_spec()->mutable_data()->set_decode_threads(3);
+  EXPECT_THAT(text(job, Epochs({0.9})), HasSubstr("(data.decode_threads, 3 here)"));
+  // Read, not decoded: one thread does it whatever these say.
+  job.mutable_spec()->mutable_data()->mutable_train()->mutable_npy();
+  EXPECT_THAT(text(job, Epochs({0.9})), testing::Not(HasSubstr("decode")));
+  EXPECT_THAT(text(job, Epochs({0.9})), testing::Not(HasSubstr("data.cache")));
+}
+
 TEST(Why, HowFastAFailedJobWasIsToldWhereTimeEndedIt) {
   WhyInput input{.job = ExampleJob(v1::Job::FAILED), .events = ExampleRun(6)};
   input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
@@ -69,20 +158,6 @@ TEST(Why, AJobThatALimitEndedMayBeContinued) {
   EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("--continue-from")));
   input.job.mutable_summary()->set_checkpoint("step-000000500");
   EXPECT_THAT(WhyText(input.job, Why(input)), HasSubstr("ampctl submit FILE --continue-from " + input.job.id()));
-}
-
-v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound,
-                             v1::PrecisionSpec::Mode of = v1::PrecisionSpec::FP16) {
-  v1::PlanReport plan;
-  v1::ModeEstimate* mode = plan.add_modes();
-  mode->set_mode(of);
-  mode->set_step_seconds(seconds);
-  plan.add_layers()->set_bound(bound);
-  plan.mutable_layers(0)->set_seconds(seconds);
-  plan.mutable_device_model()->set_name("H100-SXM");
-  plan.mutable_device_model()->set_kind(v1::Device::CUDA);
-  plan.mutable_device_model()->set_fp16_flops(1e15);
-  return plan;
 }
 
 TEST(Why, ComparesAStepWithItsFloor) {

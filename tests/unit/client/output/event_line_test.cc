@@ -1,6 +1,7 @@
 #include "client/output/event_line.h"
 
-#include "gtest/gtest.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "proto/spec/yaml.h"
 #include "tests/unit/client/time_zone.h"
 
@@ -64,6 +65,58 @@ TEST(EventLineTest, SaysWhatHappened) {
   EXPECT_EQ(LineOf("log: {severity: WARNING, text: \"slow\\u001b[2J\"}"), "12:00:01  WARNING slow?[2J");
   EXPECT_EQ(LineOf("log: {severity: INFO, text: hello}"), "12:00:01  hello");
   EXPECT_EQ(LineOf(""), "12:00:01  an event of a newer version");
+}
+
+// Phases of a report: "name: loss applied skipped".
+struct Phase {
+  std::string name, loss;
+  int64_t applied, skipped;
+};
+
+v1::JobEvent StepEvent(int64_t first, int64_t last, const std::vector<Phase>& phases) {
+  std::string text = absl::StrCat("step: {first_step: ", first, ", last_step: ", last, ", epoch: 1, phases: [");
+  for (const Phase& phase : phases) {
+    absl::StrAppend(&text, "{name: ", phase.name, ", loss: ", phase.loss, ", steps_applied: ", phase.applied,
+                    ", steps_skipped: ", phase.skipped, "},");
+  }
+  text.back() = ']';
+  v1::JobEvent event;
+  EXPECT_EQ(ParseYaml(text + "}", "event", &event), absl::OkStatus());
+  return event;
+}
+
+class IdlePhasesTest : public testing::Test {
+ protected:
+  // As who watches sees it.
+  std::string LineOf(const v1::JobEvent& event) {
+    idle_.Observe(event);
+    return EventLine(event, idle_);
+  }
+
+  IdlePhases idle_;
+};
+
+TEST_F(IdlePhasesTest, HaveNoLossWhereOthersHaveNone) {
+  EXPECT_THAT(LineOf(StepEvent(1, 1, {{"disc", "0.5", 1, 0}, {"gen", "NaN", 0, 0}})),
+              testing::HasSubstr("disc loss 0.5  lr 0  scale 0  skips 0  gen loss -  lr"));
+  EXPECT_THAT(LineOf(StepEvent(2, 2, {{"disc", "0.5", 2, 0}, {"gen", "0.25", 1, 0}})),
+              testing::HasSubstr("gen loss 0.25"));
+  EXPECT_THAT(LineOf(StepEvent(3, 3, {{"disc", "0.5", 3, 0}, {"gen", "NaN", 1, 0}})), testing::HasSubstr("gen loss -"));
+  // It ran, and its loss was NaN.
+  EXPECT_THAT(LineOf(StepEvent(4, 4, {{"disc", "0.5", 4, 0}, {"gen", "NaN", 1, 1}})),
+              testing::HasSubstr("gen loss nan"));
+}
+
+TEST_F(IdlePhasesTest, ALossThatIsNanIsToldWhereItIsNotKnownWhetherThePhaseRan) {
+  EXPECT_THAT(LineOf(StepEvent(7, 7, {{"main", "NaN", 5, 2}})), testing::HasSubstr("loss nan"));
+  EXPECT_THAT(LineOf(StepEvent(8, 8, {{"main", "NaN", 5, 2}})), testing::HasSubstr("loss -"));
+  v1::JobEvent rewound;
+  rewound.mutable_rewound()->set_to_step(7);
+  LineOf(rewound);
+  EXPECT_THAT(LineOf(StepEvent(8, 8, {{"main", "NaN", 5, 2}})), testing::HasSubstr("loss nan"));
+  // Done again from the start, which is known.
+  EXPECT_THAT(LineOf(StepEvent(1, 1, {{"main", "NaN", 0, 1}})), testing::HasSubstr("loss nan"));
+  EXPECT_THAT(LineOf(StepEvent(1, 1, {{"main", "NaN", 0, 0}})), testing::HasSubstr("loss -"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/spec/yaml.h"
 
@@ -42,6 +43,21 @@ TEST(ProgressTest, TellsStepLossScaleSkipsSpeedAndEta) {
   EXPECT_EQ(progress.summary().loss_scale(), 4);
   progress.Observe(Event(22, "state_change: {to: CANCELLING}"));
   EXPECT_EQ(progress.Line(30), "CANCELLING  step 140/400 35%");
+}
+
+TEST(ProgressTest, TheLossOfAPhaseThatTookNoStepIsItsLast) {
+  const auto step = [](int64_t step, const std::string& loss, int64_t applied, int64_t skipped) {
+    return Event(step, absl::StrCat("step: {first_step: ", step, ", last_step: ", step, ", phases: [{name: gen, loss: ",
+                                    loss, ", steps_applied: ", applied, ", steps_skipped: ", skipped, "}]}"));
+  };
+  Progress progress;
+  progress.Observe(step(1, "NaN", 0, 0));
+  EXPECT_EQ(progress.Line(80).find("loss"), std::string::npos);
+  progress.Observe(step(2, "0.25", 1, 0));
+  progress.Observe(step(3, "NaN", 1, 0));
+  EXPECT_NE(progress.Line(80).find("loss 0.25"), std::string::npos);
+  progress.Observe(step(4, "NaN", 1, 1));
+  EXPECT_NE(progress.Line(80).find("loss nan"), std::string::npos);
 }
 
 TEST(ProgressTest, TellsTheUseOfTheDeviceWhereItIsKnown) {

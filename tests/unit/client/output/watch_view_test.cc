@@ -75,6 +75,25 @@ TEST_F(WatchViewTest, PlainLinesShowTheLastStepReportOfAJobThatEndsAheadOfItsLen
             "12:00:01  step 3/9  epoch 1  loss 1  lr 0  scale 0  skips 0  0 samples/s\n");
 }
 
+TEST_F(WatchViewTest, PlainLinesTellAPhaseThatDidNotRunFromALossThatIsNan) {
+  const auto view = Make(Format::kTable, false);
+  const auto step = [](int step, const std::string& second, int skipped) {
+    const std::string number = std::to_string(step);
+    return Event("{sequence: " + number + ", time: '2026-01-31T12:00:" + second + "Z', step: {first_step: " + number +
+                 ", last_step: " + number + ", total_steps: 9, phases: [{name: gen, loss: NaN, steps_skipped: " +
+                 std::to_string(skipped) + "}]}}");
+  };
+  view->OnEvent(step(1, "01", 0));
+  // Not shown, and what the next one is held against.
+  view->OnEvent(step(2, "01.5", 1));
+  view->OnEvent(step(3, "03", 1));
+  view->OnEvent(step(4, "05", 2));
+  EXPECT_EQ(out_.str(),
+            "12:00:01  step 1/9  epoch 0  gen loss -  lr 0  scale 0  skips 0  0 samples/s\n"
+            "12:00:03  step 3/9  epoch 0  gen loss -  lr 0  scale 0  skips 1  0 samples/s\n"
+            "12:00:05  step 4/9  epoch 0  gen loss nan  lr 0  scale 0  skips 2  0 samples/s\n");
+}
+
 TEST_F(WatchViewTest, PlainLinesRepeatNoStepReportAtTheEndNorOneThatWasTakenBack) {
   const std::string end = "{sequence: 9, time: '2026-01-31T12:00:09Z', state_change: {to: CANCELLED}}";
   const auto shown = Make(Format::kTable, false);
