@@ -27,9 +27,8 @@ class IdlePhases {
   std::set<std::string> idle_;
 };
 
-// "12:00:01  step 40/400  loss 0.31  ...": local time of day, then what happened. `idle`: in that step report; they
-// have
-// "-" for a loss.
+// "12:00:01  step 40/400  loss 0.31  ...": local time of day, then what happened. `idle`: in that step report; their
+// loss is "-".
 std::string EventLine(const v1::JobEvent& event, const IdlePhases& idle = {});
 
 // "FAILED DIVERGED: the loss ..." and the like: a failure's class and message.
