@@ -14,6 +14,10 @@
 
 namespace ampd {
 
+// The longest message of worker_link.proto that either side takes, bytes. A longer one ends the stream, and would again
+// on the next: neither side may send one. Of a worker, its events are bounded far below (OutboxLimits::event_bytes).
+inline constexpr int kMaxLinkMessageBytes = 64 << 20;
+
 inline constexpr char kWorkerTokenVariable[] = "AMPD_WORKER_TOKEN";
 // Within the state directory.
 inline constexpr char kWorkerSocketName[] = "worker.sock";

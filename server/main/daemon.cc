@@ -443,6 +443,7 @@ absl::Status Daemon::Impl::ServeWorkers() {
   auto acceptor =
       builder.experimental().AddExternalConnectionAcceptor(kFromDescriptor, grpc::InsecureServerCredentials());
   builder.RegisterService(worker_service_.get());
+  builder.SetMaxReceiveMessageSize(kMaxLinkMessageBytes);
   worker_server_ = builder.BuildAndStart();
   if (worker_server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot serve at the socket ", path));
   AMPD_RETURN_IF_ERROR(workers_.files.LetConnect(path));

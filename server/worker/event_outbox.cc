@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/event_kinds.h"
 #include "proto/spec/utf8.h"
 
 namespace ampd {
@@ -13,6 +14,16 @@ namespace {
 
 // A disk that was full may have room again without anyone here being told.
 constexpr std::chrono::seconds kDiskRetry{1};
+
+// Takes the place of an event that would never arrive, and keep all behind it from arriving.
+void LeaveOut(int64_t bytes, int64_t limit, v1::JobEvent* event) {
+  const std::string kind = NameOfKind(event->payload_case());
+  v1::LogLine& log = *event->mutable_log();
+  log.Clear();
+  log.set_severity(v1::LogLine::WARNING);
+  log.set_text(
+      absl::StrCat("an event (", kind, ") was left out: it has ", bytes, " bytes, and an event at most ", limit));
+}
 
 }  // namespace
 
@@ -24,12 +35,14 @@ absl::Status EventOutbox::Append(const v1::JobEvent& event) {
   *numbered.mutable_event() = event;
   // Else it would not read back.
   MakeValidUtf8(&numbered);
+  const auto bytes = static_cast<int64_t>(numbered.event().ByteSizeLong());
+  if (bytes > limits_.event_bytes) LeaveOut(bytes, limits_.event_bytes, numbered.mutable_event());
   {
     const MutexLock lock(&mutex_);
     if (closed_) return *closed_;
     numbered.set_number(last_ + 1);
-    const std::string bytes = numbered.SerializeAsString();
-    while (!TryStore(bytes)) {
+    const std::string stored = numbered.SerializeAsString();
+    while (!TryStore(stored)) {
       room_.WaitUntil(&mutex_, std::chrono::steady_clock::now() + kDiskRetry);
       if (closed_) return *closed_;
     }

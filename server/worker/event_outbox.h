@@ -21,6 +21,8 @@ namespace ampd {
 struct OutboxLimits {
   int64_t memory_bytes = 8 << 20;
   int64_t spool_bytes = int64_t{1} << 30;
+  // The longest event, bytes. Also below the 4 MiB that a gRPC client takes by default, so that every watcher gets it.
+  int64_t event_bytes = 3 << 20;
 };
 
 // Thread safe: the trainer appends, the link reads and acknowledges.
@@ -29,8 +31,8 @@ class EventOutbox {
   // `on_append` is called after each Append, on its thread, without locks held.
   EventOutbox(OutboxLimits limits, std::string spool_directory, std::function<void()> on_append);
 
-  // Numbers the event (1, 2, ...) and keeps it until acknowledged. Waits while memory and disk are full. After Close()
-  // returns what was given there.
+  // Numbers the event (1, 2, ...) and keeps it until acknowledged; in place of one that is longer than event_bytes a
+  // warning that says so. Waits while memory and disk are full. After Close() returns what was given there.
   absl::Status Append(const v1::JobEvent& event);
 
   // The event after the last one returned, or nullopt when there is none (yet, or in memory: the rest comes from disk

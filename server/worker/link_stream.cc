@@ -6,6 +6,7 @@
 
 #include "ampd/v1/worker_link.grpc.pb.h"
 #include "engine/core/mutex.h"
+#include "server/launch/worker_contract.h"
 
 namespace ampd {
 namespace {
@@ -15,7 +16,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& uri) {
   // gRPC shares connections, and their back-off, between channels otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetMaxReceiveMessageSize(64 << 20);
+  arguments.SetMaxReceiveMessageSize(kMaxLinkMessageBytes);
   return grpc::CreateCustomChannel(uri, grpc::InsecureChannelCredentials(), arguments);
 }
 

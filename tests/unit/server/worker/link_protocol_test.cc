@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/launch/worker_contract.h"
 
 namespace ampd {
 namespace {
@@ -167,6 +168,44 @@ TEST(EventOutbox, ATrainerThatWaitsForRoomGoesOnWhenThereIsSome) {
   ASSERT_TRUE(link.protocol.OnMessage(Acknowledgement(1)).ok());
   trainer.join();
   EXPECT_EQ(link.Next().event().number(), 2u);
+}
+
+// One that the daemon cannot receive would be sent again for ever, and nothing behind it.
+TEST(EventOutbox, AnEventThatIsTooLongIsAWarning) {
+  Link link(OutboxLimits{.event_bytes = 1000});
+  v1::JobEvent event;
+  event.mutable_time()->set_seconds(7);
+  event.mutable_gradient_diagnostics()->add_tensors()->set_tensor("a");
+  ASSERT_TRUE(link.outbox.Append(event).ok());
+  event.mutable_gradient_diagnostics()->mutable_tensors(0)->set_tensor(std::string(1000, 'a'));
+  ASSERT_TRUE(link.outbox.Append(event).ok());
+  ASSERT_TRUE(link.outbox.Append(LogEvent(3)).ok());
+  link.Connect(0);
+  EXPECT_TRUE(link.Next().event().event().has_gradient_diagnostics());
+  const v1::WorkerEvent left_out = link.Next().event();
+  EXPECT_EQ(left_out.number(), 2u);
+  EXPECT_EQ(left_out.event().time().seconds(), 7);
+  EXPECT_EQ(left_out.event().log().severity(), v1::LogLine::WARNING);
+  EXPECT_THAT(left_out.event().log().text(), HasSubstr("(gradient_diagnostics) was left out"));
+  EXPECT_THAT(left_out.event().log().text(), HasSubstr("at most 1000"));
+  EXPECT_EQ(link.Next().event().event().log().text(), "event 3");
+}
+
+// Its length is that of what is sent: each byte that is no UTF-8 becomes three.
+TEST(EventOutbox, NoEventIsTooLongForTheStream) {
+  Link link;
+  v1::JobEvent event;
+  for (const size_t bytes : {1 << 20, 3 << 20, 30 << 20}) {
+    event.mutable_log()->set_text(std::string(bytes, '\xff'));
+    ASSERT_TRUE(link.outbox.Append(event).ok());
+  }
+  link.Connect(0);
+  for (int i = 0; i < 3; ++i) {
+    const v1::WorkerMessage message = link.Next();
+    EXPECT_EQ(message.event().number(), static_cast<uint64_t>(i + 1));
+    EXPECT_LT(message.ByteSizeLong(), size_t{4} << 20);
+    EXPECT_LT(message.ByteSizeLong(), size_t{kMaxLinkMessageBytes});
+  }
 }
 
 TEST(EventOutbox, CloseEndsEveryWait) {
