@@ -35,14 +35,13 @@ class Picker {
   Decision Run() &&;
 
  private:
-  // The first job of a class that may start.
+  // The first job of a line that may start.
   struct Front {
     int cls = 0;
     const QueueClass::Key* key = nullptr;
     const QueueLine* line = nullptr;
     const QueuedJob* job = nullptr;
-    // It was the first after so many changes, and with this usage of its user.
-    int changes = 0;
+    // Of its user, when it was put in line.
     double usage = 0;
     // Those behind it in its line wait for a quota.
     bool is_alone = false;
@@ -57,11 +56,25 @@ class Picker {
     bool over_quota = false;
   };
 
+  // How far the round is with a class.
+  struct ClassState {
+    // Lines from here on are of a lower priority than those in line.
+    std::map<QueueClass::Key, QueueLine>::const_iterator next;
+    // Of those before it so many may start something yet.
+    int64_t open = 0;
+    // Its first job waits: so do all others.
+    bool waits = false;
+  };
+
   void FillUsage();
-  bool FindFront(int cls, Front* front) const;
   bool ComesBefore(const Front& a, const Front& b) const;
-  void Push(int cls);
+  // Puts the lines of the class's next priority in line, if there is one.
+  void Descend(int cls);
+  void Push(Front front);
   bool Pop(Front* front);
+  // Once something was done with the front: puts the next job of its line in line, or if there is none, and none of the
+  // class's other lines are, those of the next priority.
+  void Next(const Front& front);
   // Whether its line waits: for a quota, or for what is kept for the first of its user's jobs.
   bool OverQuota(const Front& front);
   // Whether it waits for that, since it might only have started now: later it would be in the way of that job.
@@ -72,7 +85,8 @@ class Picker {
   std::vector<Front> WaitingFor(const Front& front, const std::vector<int>& devices) const;
   // Of those jobs the ones before `front`, the first kMaxOvertaken.
   std::vector<std::string> Overtaken(const Front& front, const std::vector<int>& devices) const;
-  void Wait(const Front& front);
+  // Whether others stop for it, and the next one of its class may need more of them: else all of its class wait.
+  bool Wait(const Front& front);
   bool IsDone() const;
   ClassBlock WhyNot(const Requirement& need) const;
   bool MakeRoom(const Front& front);
@@ -84,10 +98,10 @@ class Picker {
   PreemptionPlanner preemption_;
   QuotaLedger quota_;
   Decision decision_;
-  // A heap, the first job on top: of each class of which something may start yet.
+  // A heap, the first job on top: of each class the lines of its highest priority of which something may start yet. No
+  // line comes back within a round, so that each is looked at once, and once more for each of its jobs that starts.
   std::vector<Front> fronts_;
-  // How often lines and usage changed.
-  int changes_ = 0;
+  std::vector<ClassState> classes_;
   std::unordered_map<const QueueLine*, LineState> lines_;
   // Those of which a job waits that is possible.
   std::set<int> waiting_;
@@ -111,45 +125,48 @@ bool Picker::ComesBefore(const Front& a, const Front& b) const {
   return a.job->submit_sequence < b.job->submit_sequence;
 }
 
-bool Picker::FindFront(int cls, Front* front) const {
-  bool found = false;
-  for (const auto& [key, line] : queue_.classes()[static_cast<size_t>(cls)].lines) {
-    if (found && line.priority < front->line->priority) break;
-    int64_t next = 0;
-    if (const auto state = lines_.find(&line); state != lines_.end()) {
-      if (state->second.over_quota) continue;
-      next = state->second.started + state->second.given_room;
-    }
-    if (next >= static_cast<int64_t>(line.jobs.size())) continue;
-    const Front candidate{cls,      &key,
-                          &line,    line.jobs[static_cast<size_t>(next)],
-                          changes_, decision_.usage[static_cast<size_t>(line.user)]};
-    if (!found || ComesBefore(candidate, *front)) *front = candidate;
-    found = true;
+void Picker::Descend(int cls) {
+  ClassState& state = classes_[static_cast<size_t>(cls)];
+  const auto& lines = queue_.classes()[static_cast<size_t>(cls)].lines;
+  if (state.next == lines.end()) return;
+  const int32_t priority = state.next->second.priority;
+  for (; state.next != lines.end() && state.next->second.priority == priority; ++state.next) {
+    const auto& [key, line] = *state.next;
+    ++state.open;
+    Push({cls, &key, &line, line.jobs.front()});
   }
-  return found;
 }
 
-// Adds the first job of the class, if it has one left. What starts makes others come later, never sooner: so the first
-// of the heap, once it is found to be as it was, is the first of all.
-void Picker::Push(int cls) {
-  Front front;
-  if (!FindFront(cls, &front)) return;
+void Picker::Push(Front front) {
+  front.usage = decision_.usage[static_cast<size_t>(front.line->user)];
   fronts_.push_back(front);
   std::push_heap(fronts_.begin(), fronts_.end(), [&](const Front& a, const Front& b) { return ComesBefore(b, a); });
+  ++decision_.lines_looked_at;
 }
 
+// What starts makes others come later, never sooner: so the first of the heap, once it is found to be as it was, is the
+// first of all.
 bool Picker::Pop(Front* front) {
   const auto later = [&](const Front& a, const Front& b) { return ComesBefore(b, a); };
   while (!fronts_.empty()) {
-    // Usage is part of the order; only that of users who start something changes.
     std::pop_heap(fronts_.begin(), fronts_.end(), later);
     *front = fronts_.back();
     fronts_.pop_back();
-    if (front->changes == changes_) return true;
-    Push(front->cls);
+    if (classes_[static_cast<size_t>(front->cls)].waits) continue;
+    if (front->usage == decision_.usage[static_cast<size_t>(front->line->user)]) return true;
+    // Usage is part of the order; only that of users who start something changes.
+    Push(*front);
   }
   return false;
+}
+
+void Picker::Next(const Front& front) {
+  const LineState& state = lines_[front.line];
+  const int64_t next = state.started + state.given_room;
+  if (!state.over_quota && next < static_cast<int64_t>(front.line->jobs.size())) {
+    return Push({front.cls, front.key, front.line, front.line->jobs[static_cast<size_t>(next)]});
+  }
+  if (--classes_[static_cast<size_t>(front.cls)].open == 0) Descend(front.cls);
 }
 
 void Picker::WaitForQuota(const Front& front, Block block) {
@@ -205,7 +222,7 @@ std::vector<Picker::Front> Picker::WaitingFor(const Front& front, const std::vec
       // Of a line that waits for a quota those that others stop for wait for devices alone.
       const int64_t count = state.over_quota ? state.given_room : 1;
       for (int64_t i = state.started; i < state.started + count && i < static_cast<int64_t>(line.jobs.size()); ++i) {
-        waiting.push_back({cls, &key, &line, line.jobs[static_cast<size_t>(i)], changes_, usage, state.over_quota});
+        waiting.push_back({cls, &key, &line, line.jobs[static_cast<size_t>(i)], usage, state.over_quota});
       }
     }
   }
@@ -267,12 +284,12 @@ bool Picker::MakeRoom(const Front& front) {
   return true;
 }
 
-void Picker::Wait(const Front& front) {
+bool Picker::Wait(const Front& front) {
   const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
   ClassBlock block = WhyNot(need);
   if (block.free > 0) decision_.class_blocks[front.cls] = std::move(block);
   // It may wait for days, and others must not lose their reservations to it.
-  if (!pool_.IsPossible(need)) return;
+  if (!pool_.IsPossible(need)) return false;
   waiting_.insert(front.cls);
   quota_.KeepWaiting(*front.line, *front.job, need);
   bool makes_room = MakeRoom(front);
@@ -281,12 +298,10 @@ void Picker::Wait(const Front& front) {
     pool_.Reserve(*front.job, need);
     makes_room = MakeRoom(front);
   }
-  if (!makes_room) return;
+  if (!makes_room) return false;
   quota_.KeepPromised(*front.line, *front.job, need);
-  // Where others stop for it the next one of its class may need more of them.
   ++lines_[front.line].given_room;
-  ++changes_;
-  Push(front.cls);
+  return true;
 }
 
 // Nothing starts, and nobody stops, any more.
@@ -297,14 +312,14 @@ Decision Picker::Run() && {
   decision_.draining = snapshot_.draining;
   decision_.no_space = snapshot_.no_space;
   const bool starts = !snapshot_.draining && snapshot_.no_space.empty();
-  for (size_t cls = 0; cls < queue_.classes().size() && starts; ++cls) Push(static_cast<int>(cls));
+  for (const QueueClass& cls : queue_.classes()) classes_.push_back({cls.lines.begin()});
+  for (size_t cls = 0; cls < classes_.size() && starts; ++cls) Descend(static_cast<int>(cls));
   Front front;
   while (!IsDone() && Pop(&front)) {
-    if (OverQuota(front) || Start(front) || KeptFromIt(front)) {
-      ++changes_;
-      Push(front.cls);
+    if (OverQuota(front) || Start(front) || KeptFromIt(front) || Wait(front)) {
+      Next(front);
     } else {
-      Wait(front);
+      classes_[static_cast<size_t>(front.cls)].waits = true;
     }
   }
   for (const DevicePool::Slot& slot : pool_.slots()) decision_.free_at.push_back(slot.free_at);

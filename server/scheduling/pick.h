@@ -160,6 +160,8 @@ struct Decision {
   std::string no_space;
   // As Pick was told.
   absl::Time now = absl::InfinitePast();
+  // How often Pick looked at the first job of a line: what the round cost.
+  int64_t lines_looked_at = 0;
 };
 
 // Jobs in line come by priority, higher first, then by their user's usage, less first, then by submit sequence. Each
@@ -184,7 +186,7 @@ struct Decision {
 // after policy.min_run, the lowest and then the newest first; and those that overtook it, at any time. None is stopped
 // whose checkpoints take more than two thirds of the grace. What they leave is kept for the job.
 //
-// Its cost grows with the number of classes, users and devices, not with the length of the queue.
+// Its cost grows with the number of lines and devices, not with the length of the queue.
 Decision Pick(const SchedulingSnapshot& snapshot, absl::Time now);
 
 }  // namespace ampd

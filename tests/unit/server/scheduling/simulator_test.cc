@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/server/scheduling/pick_world.h"
 
 namespace ampd {
 namespace {
@@ -86,6 +87,47 @@ TEST(SimulatorTest, ALongQueueIsNoLongRound) {
   for (const QueueClass& cls : queue.classes()) lines += cls.lines.size();
   EXPECT_EQ(queue.size(), 100'000u);
   EXPECT_LE(lines, 200u);
+}
+
+// 999 priorities, each of ten lengths: lines of one job each, that a quota keeps waiting. The round comes to each of
+// them.
+TEST(SimulatorTest, LinesOverTheQuotaAreLookedAtOnce) {
+  constexpr int kPriorities = 999, kLengths = 10;
+  PickWorld world({4});
+  world.snapshot.policy.max_running_devices_per_user = 1;
+  world.Run("r", {0});
+  for (int i = 0; i < kPriorities * kLengths; ++i) {
+    QueuedJob job = world.Job(absl::StrCat("j", i));
+    job.priority = i % kPriorities;
+    job.requirement.max_hold = absl::Minutes(1 << i / kPriorities);
+    world.Queue(std::move(job));
+  }
+  QueuedJob other = world.Job("of bob");
+  other.user = "bob";
+  other.priority = -1;
+  world.Queue(std::move(other));
+  EXPECT_EQ(world.Starts(), "of bob@d1");
+  EXPECT_EQ(world.decision.line_blocks.size(), size_t{kPriorities * kLengths});
+  EXPECT_EQ(world.Reason("j0"), v1::Job::QUOTA);
+  EXPECT_EQ(world.decision.lines_looked_at, kPriorities * kLengths + 1);
+}
+
+// Sweeps of one priority and length: lines of one class, between which usage and submit sequence decide.
+TEST(SimulatorTest, SweepsOverTheQuotaAreLookedAtOnce) {
+  constexpr int kSweeps = 3000;
+  PickWorld world({4});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  world.Run("r", {0});
+  for (int i = 0; i < 2 * kSweeps; ++i) {
+    QueuedJob job = world.Job(absl::StrCat("j", i));
+    job.sweep_id = absl::StrCat("s", i % kSweeps);
+    job.sweep_max_parallel = 1;
+    world.Queue(std::move(job));
+  }
+  EXPECT_EQ(world.Starts(), "j0@d1");
+  EXPECT_EQ(world.decision.line_blocks.size(), size_t{kSweeps});
+  // The start makes all lines of its user come later.
+  EXPECT_LE(world.decision.lines_looked_at, 2 * kSweeps);
 }
 
 }  // namespace
