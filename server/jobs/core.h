@@ -283,8 +283,9 @@ class ControllerCore {
 
   // core_dependencies.cc
   // Has the job wait for those it names; returns those of them that have ended, for LookUpDependencies.
-  std::vector<std::string> AddDependencies(LiveJob& live);
-  void LookUpDependencies(const std::vector<std::string>& ids);
+  std::set<std::string> AddDependencies(LiveJob& live);
+  // Of several jobs at once: each is a read on the thread that writes.
+  void LookUpDependencies(const std::set<std::string>& ids);
   // Those that wait for the job do so no more; those that need its success are cancelled without it. STATE_UNSPECIFIED:
   // there is no such job.
   void DependencyEnded(const std::string& id, v1::Job::State state);

@@ -19,26 +19,26 @@ bool NeedsSuccess(const v1::JobSpec& spec, const std::string& id) {
 }  // namespace
 
 // Before a job was ever started it waits for all of them; those that have ended are looked up in the store.
-std::vector<std::string> ControllerCore::AddDependencies(LiveJob& live) {
+std::set<std::string> ControllerCore::AddDependencies(LiveJob& live) {
   const v1::Job& job = live.job.proto();
   if (job.attempt() > 0 || IsTerminal(job.state())) return {};
   std::set<std::string> ids(job.spec().after().begin(), job.spec().after().end());
   ids.insert(job.spec().after_ok().begin(), job.spec().after_ok().end());
   live.waits_for.assign(ids.begin(), ids.end());
-  std::vector<std::string> ended;
+  std::set<std::string> ended;
   for (const std::string& id : live.waits_for) {
     dependents_[id].insert(job.id());
-    if (Find(id) == nullptr) ended.push_back(id);
+    if (Find(id) == nullptr) ended.insert(id);
   }
   return ended;
 }
 
-void ControllerCore::LookUpDependencies(const std::vector<std::string>& ids) {
+void ControllerCore::LookUpDependencies(const std::set<std::string>& ids) {
   for (const std::string& id : ids) {
     store_->ReadInOrder([this, id](const Database& database) {
-      const absl::StatusOr<JobRecord> record = database.FindJob(id);
-      const v1::Job::State state = record.ok() ? record->job.state() : v1::Job::STATE_UNSPECIFIED;
-      const absl::Status failed = absl::IsNotFound(record.status()) ? absl::OkStatus() : record.status();
+      const absl::StatusOr<JobLocation> found = database.LocateJob(id);
+      const v1::Job::State state = found.ok() ? found->state : v1::Job::STATE_UNSPECIFIED;
+      const absl::Status failed = absl::IsNotFound(found.status()) ? absl::OkStatus() : found.status();
       post_([this, id, state, failed] {
         // Alive again meanwhile: its end will be told.
         if (Find(id) != nullptr) return;

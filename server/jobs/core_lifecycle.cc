@@ -49,10 +49,10 @@ absl::Status ControllerCore::Recover() {
   for (JobRecord& record : records) RecoverJob(std::move(record));
   std::set<std::string> ended;
   for (auto& [id, live] : live_) {
-    for (const std::string& other : AddDependencies(live)) ended.insert(other);
+    ended.merge(AddDependencies(live));
     Touch(live);
   }
-  LookUpDependencies({ended.begin(), ended.end()});
+  LookUpDependencies(ended);
   for (const FoundWorker& found : launcher_->FindWorkers()) AdoptOrEnd(found);
   for (auto& [id, live] : live_) {
     if (!NeverBegan(live)) continue;

@@ -183,14 +183,17 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
     return reply->Send(NotTaken(status));
   }
   v1::Job first = jobs[0]->proto();
+  // Points of a sweep name the same ones.
+  std::set<std::string> ended;
   for (const std::shared_ptr<Job>& job : jobs) {
     job->WriteDone(true);
     const std::string id = job->id();
     LiveJob& live = live_.emplace(id, LiveJob(std::move(*job))).first->second;
     NoteDatasets(live);
-    LookUpDependencies(AddDependencies(live));
+    ended.merge(AddDependencies(live));
     Touch(live);
   }
+  LookUpDependencies(ended);
   // The answer shows the job's place in the queue, unless it starts: after a round for all that were inserted.
   needs_schedule_ = true;
   inserted_.emplace_back(std::move(first), reply);

@@ -109,7 +109,8 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
 
 void Submitter::Plan(std::shared_ptr<Submission> submission) {
   if (submission->cancelled()) return submission->done(CallerGone());
-  absl::StatusOr<Prepared> prepared = PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller);
+  absl::StatusOr<Prepared> prepared =
+      PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller, nullptr);
   if (!prepared.ok()) return submission->done(prepared.status());
   auto shared = std::make_shared<Prepared>(*std::move(prepared));
   plans_.Plan(shared->request, [this, submission, shared](absl::StatusOr<v1::PlanResponse> response) {
@@ -141,6 +142,21 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::Hold(const JobFinder& fi
       HoldStart(find, {options_.checkpoint_root, options_.mirror_root}, starts_, source,
                 [this] { return controller_->draining(); });
   if (absl::IsCancelled(held.status())) return absl::UnavailableError("the server is shutting down");
+  return held;
+}
+
+absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldForPoint(const JobFinder& find, SweepStarts* starts,
+                                                                     v1::WeightSource* source) const {
+  const std::string asked = DeterministicBytes(*source);
+  if (const auto known = starts->find(asked); known != starts->end()) {
+    const auto& [found, held] = known->second;
+    *source = found;
+    // What is held was compared, and cannot change any more.
+    return starts_.Hold(held->folder(), held->checkpoint(),
+                        found.continue_training() ? HeldFiles::kAll : HeldFiles::kWeights);
+  }
+  AMPD_ASSIGN_OR_RETURN(std::shared_ptr<HeldWeights> held, Hold(find, source));
+  (*starts)[asked] = {*source, held};
   return held;
 }
 
@@ -193,7 +209,7 @@ void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& call
       std::make_shared<PlanSubmission>(PlanSubmission{request, caller, {}, std::move(cancelled), std::move(done)});
   const bool posted = ResolversFor(request.spec()).Post([this, asked] {
     if (asked->cancelled()) return asked->done(CallerGone());
-    absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->caller);
+    absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->caller, nullptr);
     if (!prepared.ok()) return asked->done(prepared.status());
     asked->prepared = *std::move(prepared);
     const bool planned = pool_.Post([this, asked] {
@@ -303,7 +319,8 @@ absl::Status Submitter::FindDependencies(const std::string& field, const Owner& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const Caller& caller) const {
+absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const Caller& caller,
+                                                       SweepStarts* starts) const {
   Prepared prepared;
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
@@ -316,14 +333,16 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const C
   AMPD_RETURN_IF_ERROR(FindDependencies("after", owner, request.mutable_spec()->mutable_after()));
   AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", owner, request.mutable_spec()->mutable_after_ok()));
   if (!request.spec().start_from().has_job_id()) return prepared;
-  AMPD_ASSIGN_OR_RETURN(prepared.start, Hold([this, &owner](const std::string& id) { return FindJob(id, owner); },
-                                             request.mutable_spec()->mutable_start_from()));
+  const JobFinder find = [this, &owner](const std::string& id) { return FindJob(id, owner); };
+  v1::WeightSource* source = request.mutable_spec()->mutable_start_from();
+  AMPD_ASSIGN_OR_RETURN(prepared.start, starts == nullptr ? Hold(find, source) : HoldForPoint(find, starts, source));
   request.set_start_checkpoint_dir(prepared.start->checkpoint_dir());
   return prepared;
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Caller& caller) const {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), caller));
+absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Caller& caller,
+                                                          SweepStarts* starts) const {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), caller, starts));
   AMPD_RETURN_IF_ERROR(CheckDevices(prepared.request.spec(), options_.devices));
   AMPD_RETURN_IF_ERROR(CheckPrices(prepared.request.spec(), options_.devices, options_.device_models));
   return prepared;

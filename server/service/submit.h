@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,6 +93,12 @@ class Submitter {
   struct Submission;
   struct SweepSubmission;
   struct PlanSubmission;
+  // What points of a sweep start from, by what they ask for: chosen, held and compared for the first of them alone.
+  struct SweepStart {
+    v1::WeightSource found;
+    std::shared_ptr<HeldWeights> held;
+  };
+  using SweepStarts = std::map<std::string, SweepStart>;
 
   // Where a job that is to be submitted, or planned, is resolved.
   WorkPool& ResolversFor(const v1::JobSpec& spec);
@@ -106,7 +113,7 @@ class Submitter {
   bool PlanSweep(SweepSubmission& submission);
   absl::Status PlanNextPoint(SweepSubmission& submission);
   void FinishSweep(SweepSubmission& submission);
-  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, const Caller& caller);
+  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, SweepSubmission& submission);
   absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
   // What the planner is asked of a spec: resolved, its files found, the checkpoint it starts from chosen and held.
   struct Prepared {
@@ -115,10 +122,10 @@ class Submitter {
     // Until the job is there.
     std::shared_ptr<DatasetStore::Hold> datasets;
   };
-  // Jobs that it names must be the caller's.
-  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Caller& caller) const;
+  // Jobs that it names must be the caller's. `starts` of its sweep; null: it is of none.
+  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Caller& caller, SweepStarts* starts) const;
   // Of a job to create.
-  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Caller& caller) const;
+  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Caller& caller, SweepStarts* starts) const;
   // All but the request's own of it; the plan has what there is to warn of.
   absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response) const;
   // Waits for the controller.
@@ -128,6 +135,9 @@ class Submitter {
                                 google::protobuf::RepeatedPtrField<std::string>* ids) const;
   // As HoldStart; UNAVAILABLE once the server drains.
   absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const JobFinder& find, v1::WeightSource* source) const;
+  // The same for a point of a sweep, with links to what is held for an earlier one.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> HoldForPoint(const JobFinder& find, SweepStarts* starts,
+                                                            v1::WeightSource* source) const;
   // Null where the job needs none.
   absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const v1::Job& job) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.

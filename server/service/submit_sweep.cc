@@ -49,6 +49,13 @@ struct Submitter::SweepSubmission {
   int64_t bytes = 0;
   std::vector<CreateJobParams> params = {};
   std::vector<std::string> warnings = {};
+  SweepStarts starts = {};
+
+  // Lets go of what is held: before the answer, so that who has it finds nothing held.
+  void LetGo() {
+    params.clear();
+    starts.clear();
+  }
 };
 
 void Submitter::CreateSweep(const v1::CreateSweepRequest& request, const Caller& caller,
@@ -88,8 +95,7 @@ void Submitter::PlanSweepLater(std::shared_ptr<SweepSubmission> submission) {
 
 bool Submitter::PlanSweep(SweepSubmission& submission) {
   if (absl::Status status = PlanNextPoint(submission); !status.ok()) {
-    // Let go before the answer: who has it finds nothing held.
-    submission.params.clear();
+    submission.LetGo();
     submission.done(std::move(status));
     return false;
   }
@@ -100,10 +106,12 @@ bool Submitter::PlanSweep(SweepSubmission& submission) {
 
 void Submitter::FinishSweep(SweepSubmission& submission) {
   if (!submission.violations.empty()) {
-    submission.params.clear();
+    submission.LetGo();
     return submission.done(InvalidFields(submission.violations));
   }
   std::vector<std::string>& warnings = submission.warnings;
+  // From here on the jobs' own.
+  submission.starts.clear();
   if (submission.request.validate_only()) {
     v1::JobSweep sweep;
     sweep.set_count(submission.points.count());
@@ -125,7 +133,7 @@ absl::Status Submitter::PlanNextPoint(SweepSubmission& submission) {
   const int i = submission.next++;
   // Its errors have the point's name already.
   AMPD_ASSIGN_OR_RETURN(v1::JobSpec spec, points.SpecOf(i));
-  absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec), submission.caller);
+  absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec), submission);
   if (!params.ok()) {
     const absl::Status status = points.InPoint(i, params.status());
     const std::vector<FieldViolation> more = FieldViolationsOf(status);
@@ -153,8 +161,8 @@ absl::Status Submitter::PlanNextPoint(SweepSubmission& submission) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked, const Caller& caller) {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked), caller));
+absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked, SweepSubmission& submission) {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked), submission.caller, &submission.starts));
   auto answer = std::make_shared<std::promise<absl::StatusOr<v1::PlanResponse>>>();
   plans_.Plan(prepared.request,
               [answer](absl::StatusOr<v1::PlanResponse> response) { answer->set_value(std::move(response)); });

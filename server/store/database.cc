@@ -509,9 +509,9 @@ absl::StatusOr<JobLocation> Database::LocateJob(absl::string_view prefix, const 
     AMPD_ASSIGN_OR_RETURN(const bool more, query.Step());
     if (!more) break;
     const std::string id = query.BytesAt(0);
-    if (candidates.empty()) location = {id, query.IntAt(1), query.IntAt(2)};
-    const std::string state = v1::Job::State_Name(static_cast<v1::Job::State>(query.IntAt(3)));
-    candidates.push_back(absl::StrCat(id, " (", query.BytesAt(4), ", ", state, ")"));
+    const auto state = static_cast<v1::Job::State>(query.IntAt(3));
+    if (candidates.empty()) location = {id, query.IntAt(1), query.IntAt(2), state};
+    candidates.push_back(absl::StrCat(id, " (", query.BytesAt(4), ", ", v1::Job::State_Name(state), ")"));
   }
   if (candidates.empty()) return absl::NotFoundError(absl::StrCat("no job ", prefix));
   if (candidates.size() > 1) return Ambiguous("jobs", prefix, std::move(candidates));

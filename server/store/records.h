@@ -132,12 +132,13 @@ struct TokenRecord {
   std::string hash;
 };
 
-// Where a job lies, and how much of it.
+// Where a job lies, how much of it, and its state.
 struct JobLocation {
   std::string id;
   int64_t sequence = 0;
   // Of its spec and plan.
   int64_t bytes = 0;
+  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
 };
 
 // The jobs of a sweep by their submit sequences.

@@ -35,6 +35,33 @@ class ControllerSweepsTest : public ControllerTest {
   }
 };
 
+TEST_F(ControllerSweepsTest, PointsWaitForTheSameJobsAndForThoseThatEnded) {
+  const auto sweep_after = [this](const std::vector<std::string>& after, const std::vector<std::string>& after_ok) {
+    std::vector<CreateJobParams> points = Points(3);
+    for (CreateJobParams& point : points) {
+      for (const std::string& id : after) point.spec.add_after(id);
+      for (const std::string& id : after_ok) point.spec.add_after_ok(id);
+    }
+    const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(std::move(points));
+    EXPECT_TRUE(sweep.ok()) << sweep.status();
+    return std::vector<v1::Job>(sweep->jobs().begin(), sweep->jobs().end());
+  };
+  const std::string ended = Submit(), runs = Submit();
+  ASSERT_TRUE(Cancel(ended).ok());
+  WaitFor(ended, v1::Job::CANCELLED);
+  for (const v1::Job& job : sweep_after({}, {ended})) {
+    WaitFor(job.id(), v1::Job::CANCELLED);
+    EXPECT_EQ(LastEvent(job.id()).state_change().reason(),
+              absl::StrCat("job ", ended, ", which must succeed first (after_ok), ended CANCELLED"));
+  }
+  const std::vector<v1::Job> waiting = sweep_after({ended, runs}, {});
+  Settle();
+  for (const v1::Job& job : waiting) {
+    EXPECT_EQ(Get(job.id())->queue_reason(), v1::Job::DEPENDENCY);
+    EXPECT_THAT(Get(job.id())->queue_message(), HasSubstr(absl::StrCat("waits for ", runs)));
+  }
+}
+
 TEST_F(ControllerSweepsTest, AllJobsAreThereInOrder) {
   const std::string before = Submit();
   const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(Points(5));

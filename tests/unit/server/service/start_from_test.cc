@@ -250,6 +250,49 @@ TEST_F(StartFromTest, TheNewestWholeCheckpointIsChosenAndHeldUntilTheJobEnds) {
   EXPECT_FALSE(fs::exists(held)) << "the job has ended";
 }
 
+TEST_F(StartFromTest, PointsOfASweepStartFromWhatWasHeldForTheFirst) {
+  Train(UntilStopped);
+  const std::string first = CreateGood();
+  MakeCheckpoint(first, "step-000000001", "one");
+  MakeCheckpoint(first, "step-000000002", "two");
+  const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000002");
+  std::vector<std::string> planned;
+  SetPlanner([&](const v1::PlanRequest& asked) {
+    planned.push_back(Read(asked.start_checkpoint_dir() + "/model.safetensors"));
+    // Retention goes on.
+    fs::remove_all(folder);
+    return v1::PlanResponse();
+  });
+  v1::CreateSweepRequest request;
+  *request.mutable_spec() = From(first.substr(0, 20)).spec();
+  auto& units = (*request.mutable_spec()->mutable_sweep()->mutable_grid())["model.layers[0].dense.units"];
+  for (int i = 0; i < 3; ++i) units.add_values()->set_number_value(11 + i);
+  const auto create = [&](bool validate_only) {
+    request.set_validate_only(validate_only);
+    planned.clear();
+    grpc::ClientContext context;
+    v1::JobSweep sweep;
+    const grpc::Status status = stub_->CreateSweep(&context, request, &sweep);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    const std::lock_guard lock(planner_mutex_);
+    EXPECT_THAT(planned, ElementsAre("two", "two", "two"));
+    return sweep;
+  };
+  create(true);
+  EXPECT_TRUE(NothingIsHeld()) << "for what was only looked at";
+  // As if others were planned.
+  for (google::protobuf::Value& value : *units.mutable_values()) value.set_number_value(value.number_value() + 10);
+  MakeCheckpoint(first, "step-000000002", "two");
+  const v1::JobSweep sweep = create(false);
+  ASSERT_EQ(sweep.jobs_size(), 3);
+  for (const v1::Job& job : sweep.jobs()) {
+    EXPECT_EQ(Get(job.id()).spec().start_from().job_id(), first) << "whole";
+    EXPECT_EQ(Get(job.id()).spec().start_from().checkpoint(), "step-000000002");
+    EXPECT_EQ(Read(absl::StrCat(state_dir_, "/starts/", job.id(), "/step-000000002/model.safetensors")), "two");
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(state_dir_ + "/starts"), {}), 3);
+}
+
 TEST_F(StartFromTest, TheMirrorsCopyTakesThePlaceOfWhatIsDamagedOrGone) {
   Train(UntilStopped);
   const std::string first = CreateGood();
