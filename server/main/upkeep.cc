@@ -13,7 +13,6 @@
 #include "server/files/files.h"
 #include "server/jobs/job_state.h"
 #include "server/service/start_source.h"
-#include "server/store/retention.h"
 #include "server/tensorboard/exporter.h"
 
 namespace ampd {
@@ -258,9 +257,11 @@ absl::Status Upkeep::LookAfter(const v1::Job& job, std::vector<Kept>* kept, std:
     RemoveFiles(job);
   }
   const int64_t bytes = ended ? CheckpointBytes(job.id()) : 0;
-  if (bytes > 0) kept->push_back({EndOf(job), job.id(), bytes});
+  // Copies stay alone where the mirror was away when the checkpoints went, or where their disk was lost.
+  const bool has_checkpoints = ended && (bytes > 0 || HasCopies(job.id()));
+  if (has_checkpoints) kept->push_back({EndOf(job), job.id(), bytes});
   // Who trains, resumes or exports it reads the model again.
-  if (!ended || bytes > 0) {
+  if (!ended || has_checkpoints) {
     for (const std::string& checksum : UploadsOf(job.spec())) unused->erase(checksum);
   }
   return MergeEvents(job);
@@ -290,20 +291,31 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
   MergePass pass;
   int64_t merged = 0;
   while (!stopping()) {
-    std::promise<absl::Status> done;
-    store_->Change(
-        [&](Database& database) -> absl::Status {
-          AMPD_ASSIGN_OR_RETURN(pass, MergeOldReports(database, job_id, pass.after_sequence, keep, kEvents));
-          return absl::OkStatus();
-        },
-        [&done](const absl::Status& status) { done.set_value(status); });
-    AMPD_RETURN_IF_ERROR(done.get_future().get());
+    AMPD_ASSIGN_OR_RETURN(pass, MergeNext(job_id, pass.after_sequence, keep));
     merged += pass.merged;
     if (pass.after_sequence != 0) continue;
     if (once || merged == 0) break;
     merged = 0;
   }
   return absl::OkStatus();
+}
+
+// Most often, as with each start of the daemon, there is nothing left to merge: that is found beside the writer, and
+// without a commit.
+absl::StatusOr<MergePass> Upkeep::MergeNext(const std::string& job_id, uint64_t after_sequence, int64_t keep) {
+  AMPD_ASSIGN_OR_RETURN(MergePass pass, store_->Await([&](const Database& database) {
+    return LookForOldReports(database, job_id, after_sequence, keep, kEvents);
+  }));
+  if (pass.merged == 0) return pass;
+  std::promise<absl::Status> done;
+  store_->Change(
+      [&](Database& database) -> absl::Status {
+        AMPD_ASSIGN_OR_RETURN(pass, MergeOldReports(database, job_id, after_sequence, keep, kEvents));
+        return absl::OkStatus();
+      },
+      [&done](const absl::Status& status) { done.set_value(status); });
+  AMPD_RETURN_IF_ERROR(done.get_future().get());
+  return pass;
 }
 
 void Upkeep::RemoveLeftovers(const std::string& job_id) {
@@ -341,6 +353,12 @@ int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
     if (!unreadable) bytes += static_cast<int64_t>(size);
   }
   return bytes;
+}
+
+bool Upkeep::HasCopies(const std::string& job_id) const {
+  if (options_.mirror_root.empty()) return false;
+  std::error_code error;
+  return fs::directory_iterator(absl::StrCat(options_.mirror_root, "/", job_id), error) != fs::directory_iterator();
 }
 
 absl::Time Upkeep::UploadCutoff() const {
@@ -389,7 +407,7 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
     }
     Remove(job.job_id, job.ended,
            {{options_.checkpoint_root, job.job_id}, {options_.mirror_root, job.job_id, /*may_hang=*/true}},
-           "checkpoints", why);
+           job.bytes > 0 ? "checkpoints" : "checkpoints' copies", why);
     bytes -= job.bytes;
   }
 }

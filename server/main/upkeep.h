@@ -14,12 +14,14 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ampd/v1/config.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/events/log_subject.h"
 #include "server/service/upload_store.h"
+#include "server/store/retention.h"
 #include "server/store/store.h"
 
 namespace ampd {
@@ -74,6 +76,7 @@ class Upkeep {
   struct Kept {
     absl::Time ended;
     std::string job_id;
+    // 0: there are copies in the mirror alone.
     int64_t bytes;
   };
   struct Folder {
@@ -105,7 +108,9 @@ class Upkeep {
   absl::Status LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused);
   absl::Status MergeEvents(const v1::Job& job);
   absl::Status MergeUntil(const std::string& job_id, int64_t keep, bool once);
-  // Removes those that are too old, and the oldest of the others until they fit.
+  absl::StatusOr<MergePass> MergeNext(const std::string& job_id, uint64_t after_sequence, int64_t keep);
+  // Removes those that are too old, and the oldest of the others until they fit; copies that are alone with those of
+  // jobs that ended later, or for their age: their checkpoints may have been lost otherwise.
   void RemoveCheckpoints(std::vector<Kept> kept);
   // Unless the job is no longer the one that ended then. `what` and `why` in words.
   void Remove(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders, const std::string& what,
@@ -123,6 +128,8 @@ class Upkeep {
   // one may yet write, the job is asked about again.
   void RemoveLeftovers(const std::string& job_id);
   int64_t CheckpointBytes(const std::string& job_id) const;
+  // In the mirror.
+  bool HasCopies(const std::string& job_id) const;
   absl::Time UploadCutoff() const;
   // Those that may go as far as their age goes.
   std::set<std::string> UnusedUploads() const;

@@ -84,6 +84,22 @@ absl::StatusOr<std::vector<v1::JobEvent>> OldEvents(const Database& database, in
   }
 }
 
+// Of each pair of neighbours that becomes one the place of the first.
+std::vector<size_t> PairsOf(const std::vector<v1::JobEvent>& events) {
+  std::vector<size_t> pairs;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    if (CanMerge(events[i], events[i + 1])) pairs.push_back(i++);
+  }
+  return pairs;
+}
+
+MergePass PassOver(const std::vector<v1::JobEvent>& events, const std::vector<size_t>& pairs, int limit) {
+  MergePass pass;
+  pass.merged = static_cast<int64_t>(pairs.size());
+  if (static_cast<int>(events.size()) == limit) pass.after_sequence = events.back().sequence();
+  return pass;
+}
+
 }  // namespace
 
 bool CanMerge(const v1::JobEvent& first, const v1::JobEvent& second) {
@@ -116,15 +132,19 @@ absl::StatusOr<MergePass> MergeOldReports(Database& database, absl::string_view 
   AMPD_ASSIGN_OR_RETURN(const int64_t job, NumberOf(database, job_id));
   AMPD_ASSIGN_OR_RETURN(const int64_t last, LastOld(database, job, keep));
   AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events, OldEvents(database, job, after_sequence, last, limit));
-  MergePass pass;
-  for (size_t i = 0; i + 1 < events.size(); ++i) {
-    if (!CanMerge(events[i], events[i + 1])) continue;
+  const std::vector<size_t> pairs = PairsOf(events);
+  for (const size_t i : pairs) {
     AMPD_RETURN_IF_ERROR(Replace(database, job, events[i], MergeStepReports(events[i], events[i + 1])));
-    ++pass.merged;
-    ++i;
   }
-  if (static_cast<int>(events.size()) == limit) pass.after_sequence = events.back().sequence();
-  return pass;
+  return PassOver(events, pairs, limit);
+}
+
+absl::StatusOr<MergePass> LookForOldReports(const Database& database, absl::string_view job_id, uint64_t after_sequence,
+                                            int64_t keep, int limit) {
+  AMPD_ASSIGN_OR_RETURN(const int64_t job, NumberOf(database, job_id));
+  AMPD_ASSIGN_OR_RETURN(const int64_t last, LastOld(database, job, keep));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events, OldEvents(database, job, after_sequence, last, limit));
+  return PassOver(events, PairsOf(events), limit);
 }
 
 absl::StatusOr<int64_t> CountEvents(const Database& database, absl::string_view job_id) {

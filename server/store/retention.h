@@ -32,6 +32,10 @@ struct MergePass {
 absl::StatusOr<MergePass> MergeOldReports(Database& database, absl::string_view job_id, uint64_t after_sequence,
                                           int64_t keep, int limit);
 
+// What MergeOldReports would do, without doing it. Needs no transaction.
+absl::StatusOr<MergePass> LookForOldReports(const Database& database, absl::string_view job_id, uint64_t after_sequence,
+                                            int64_t keep, int limit);
+
 // Events that the store holds of the job.
 absl::StatusOr<int64_t> CountEvents(const Database& database, absl::string_view job_id);
 

@@ -211,6 +211,88 @@ TEST_F(UpkeepTest, CheckpointsGoInTheMirrorToo) {
   EXPECT_EQ(FilesIn("mirror"), 1u);
 }
 
+// As when nothing is mounted there.
+TEST_F(UpkeepTest, CopiesGoOnceTheMirrorIsThereAgain) {
+  retention_.set_checkpoint_days(1);
+  mirror_ = dir_.path() + "/mirror";
+  AddEndedJob(1, v1::Job::SUCCEEDED, 2);
+  AddEndedJob(2, v1::Job::SUCCEEDED, 0);
+  AddJob(3, v1::Job::PAUSED, "");
+  AddJob(4, v1::Job::RETRYING, "");
+  AddFilesOf(1);
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("jobs", "artifacts", "tensorboard"));
+  // The others' checkpoints were lost.
+  for (const int n : {1, 2, 3, 4}) AddFile("mirror/" + TestId(n) + "/step-1/model.safetensors");
+  Pass();
+  EXPECT_FALSE(fs::exists(mirror_ + "/" + TestId(1)));
+  for (const int n : {2, 3, 4}) EXPECT_TRUE(fs::exists(mirror_ + "/" + TestId(n))) << n;
+  ASSERT_EQ(log_.size(), 2u);
+  EXPECT_THAT(log_[1], HasSubstr(TestId(1) + " removed its checkpoints' copies: the job ended more than 1 days ago"));
+}
+
+TEST_F(UpkeepTest, CopiesThatAreAloneStayByAClockInDoubt) {
+  retention_.set_checkpoint_days(30);
+  mirror_ = dir_.path() + "/mirror";
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10);
+  AddFile("mirror/" + TestId(1) + "/step-1/model.safetensors");
+  clock_.Set(absl::Hours(24 * 365));
+  Pass();
+  EXPECT_EQ(FilesIn("mirror"), 1u);
+}
+
+TEST_F(UpkeepTest, CopiesThatAreAloneGoBeforeThoseOfJobsThatEndedLater) {
+  retention_.set_checkpoint_bytes(7);
+  mirror_ = dir_.path() + "/mirror";
+  for (const int n : {1, 2, 3}) {
+    AddEndedJob(n, v1::Job::SUCCEEDED, 10 - n);
+    AddFile("mirror/" + TestId(n) + "/step-1/model.safetensors");
+  }
+  // As when a disk was lost: the copies are all there is.
+  Pass();
+  EXPECT_EQ(FilesIn("mirror"), 3u);
+  AddFilesOf(2);
+  Pass();
+  EXPECT_EQ(FilesIn("mirror"), 3u) << "there is room for all";
+  AddFilesOf(3);
+  Pass();
+  EXPECT_FALSE(fs::exists(mirror_ + "/" + TestId(1)));
+  EXPECT_FALSE(fs::exists(mirror_ + "/" + TestId(2)));
+  EXPECT_TRUE(fs::exists(mirror_ + "/" + TestId(3)));
+  EXPECT_THAT(FilesOf(3), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+}
+
+TEST_F(UpkeepTest, WithNothingToMergeNothingIsCommitted) {
+  retention_.set_event_days(9);
+  const auto commits = [this] {
+    store_->Flush();
+    return store_->Await([](const Database& database) { return database.CommitNumber(); }).value();
+  };
+  for (const int n : {1, 2, 3}) AddEndedJob(n, v1::Job::SUCCEEDED, 10);
+  // The clock is in no doubt.
+  AddEndedJob(4, v1::Job::SUCCEEDED, 0);
+  for (const uint64_t sequence : {2, 3, 4}) {
+    JobWrite write = EventWrite(1, sequence);
+    const auto step = static_cast<int64_t>(sequence);
+    write.record = store_->Await([](const Database& database) { return database.FindJob(TestId(1)); }).value();
+    write.record.job.set_last_sequence(sequence);
+    write.events[0].mutable_step()->set_first_step(step);
+    write.events[0].mutable_step()->set_last_step(step);
+    ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+  // That is another one: when the clock was last right.
+  uint32_t before = commits();
+  Pass();
+  EXPECT_EQ(commits(), before + 3) << "three reports became two, then one";
+  const auto page =
+      store_->Await([](const Database& database) { return database.ReadEvents(TestId(1), 1, 10); }).value();
+  ASSERT_EQ(page.events.size(), 1u);
+  EXPECT_EQ(page.events[0].step().first_step(), 2);
+  before = commits();
+  Pass();
+  EXPECT_EQ(commits(), before + 1);
+}
+
 TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesWithWhatWasBegunOfThat) {
   mirror_ = dir_.path() + "/mirror";
   AddEndedJob(1, v1::Job::FAILED, 0);
