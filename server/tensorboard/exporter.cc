@@ -90,28 +90,39 @@ std::string TensorBoardExporter::PathOf(const v1::Job& job) const {
 void TensorBoardExporter::Run() {
   MutexLock lock(&mutex_);
   for (;;) {
-    const auto retry_at = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.retry);
     while (!stopping_ && news_.empty()) {
       if (failed_.empty()) {
         changed_.Wait(&mutex_);
-      } else if (!changed_.WaitUntil(&mutex_, retry_at) && !stopping_) {
-        news_.merge(failed_);
-        failed_.clear();
+      } else {
+        const absl::Duration left = failed_.begin()->first - clock_->Monotonic();
+        changed_.WaitUntil(&mutex_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
       }
+      RetryFailed();
     }
     if (stopping_) return;
+    // Others may always have news.
+    RetryFailed();
     auto node = news_.extract(news_.begin());
     busy_ = true;
     lock.Unlock();
     const std::string& job_id = node.value();
     Followed& job = jobs_[job_id];
+    failed_.erase({job.retry_at, job_id});
     const bool written = Follow(job_id, &job);
-    if (!written) failed_.insert(job_id);
+    if (!written) failed_.emplace(job.retry_at, job_id);
     if (written && job.ended) jobs_.erase(job_id);
     BoundOpenFiles(job_id);
     lock.Lock();
     busy_ = false;
     changed_.NotifyAll();
+  }
+}
+
+void TensorBoardExporter::RetryFailed() {
+  const absl::Duration now = clock_->Monotonic();
+  while (!stopping_ && !failed_.empty() && failed_.begin()->first <= now) {
+    news_.insert(failed_.begin()->second);
+    failed_.erase(failed_.begin());
   }
 }
 

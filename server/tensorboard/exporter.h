@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,6 +76,8 @@ class TensorBoardExporter {
   };
 
   void Run();
+  // Those whose time has come have news.
+  void RetryFailed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string PathOf(const v1::Job& job) const;
   // Whether all that there is was written.
   bool Follow(const std::string& job_id, Followed* job);
@@ -91,8 +94,8 @@ class TensorBoardExporter {
   std::map<std::string, Followed> jobs_;
   // Whose files are open, the one that wrote last at the end.
   std::list<std::string> open_;
-  // To be tried again.
-  std::set<std::string> failed_;
+  // To be tried again, and when, by Clock::Monotonic.
+  std::set<std::pair<absl::Duration, std::string>> failed_;
 
   Mutex mutex_;
   CondVar changed_;

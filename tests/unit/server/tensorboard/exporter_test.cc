@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "absl/strings/match.h"
+#include "tests/unit/server/jobs/fake_clock.h"
 #include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
@@ -53,7 +54,7 @@ class ExporterTest : public ::testing::Test {
       const std::lock_guard<std::mutex> lock(mutex_);
       logged_.push_back(absl::StrCat(about.job_id, " ", text));
     };
-    exporter_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
+    exporter_ = std::make_unique<TensorBoardExporter>(std::move(options), clock_);
     log_ = std::make_unique<EventLog>(store_.get());
     log_->SetListener([this](const JobWrite& write) { exporter_->OnWrite(write); });
     exporter_->Start(log_.get());
@@ -107,6 +108,7 @@ class ExporterTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  const Clock* clock_ = &SystemClock();
   std::unique_ptr<Store> store_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<TensorBoardExporter> exporter_;
@@ -168,6 +170,23 @@ TEST_F(ExporterTest, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   std::filesystem::remove(folder);
   Append(StepWrite(4, 30));
   EXPECT_EQ(Written(), 4u);
+}
+
+TEST_F(ExporterTest, WhatCouldNotBeWrittenIsTriedAgainAlsoWhileOthersReport) {
+  FakeClock clock;
+  clock_ = &clock;
+  std::filesystem::create_directories(dir_.path() + "/tensorboard");
+  const std::string folder = dir_.path() + "/tensorboard/job_1-" + TestId(1);
+  fclose(fopen(folder.c_str(), "w"));
+  Start(absl::Minutes(1));
+  Append(CreateWrite(1));
+  ASSERT_THAT(logged(), SizeIs(1));
+  std::filesystem::remove(folder);
+  Append(CreateWrite(2));
+  EXPECT_FALSE(std::filesystem::exists(folder)) << "not due yet";
+  clock.Advance(absl::Minutes(1));
+  Append(StepWrite(2, 10, 2));
+  EXPECT_EQ(Written(), 1u);
 }
 
 }  // namespace
