@@ -128,8 +128,10 @@ Pace PaceOf(const Events& events) {
     if (!newest.empty() && event.attempt() != newest.back().attempt()) newest.clear();
     newest.push_back(event);
   }
+  // What was decoded is kept by the attempt: one that began within an epoch decodes the rest in the next.
+  const int64_t filling = newest.empty() ? 0 : newest[0].step().epoch() + (newest[0].step().first_step() > 1 ? 1 : 0);
   for (const v1::JobEvent& event : newest) {
-    (event.step().epoch() > newest[0].step().epoch() ? later : first).push_back(event);
+    (event.step().epoch() > filling ? later : first).push_back(event);
   }
   const StepCount begun = StepsOf(first), steps = StepsOf(later);
   const bool enough = steps.reported >= std::min(kEnoughSteps, begun.reported) && steps.total_seconds > 0;
@@ -157,7 +159,7 @@ std::vector<std::string> AgainstWaiting(const v1::DataSpec& data, bool after_fir
     advice.push_back(absl::StrCat("what finds no room in data.cache is decoded in each epoch: raise its max_bytes",
                                   on_disk ? "" : ", or try kind: DISK"));
   }
-  advice.emplace_back("store samples at the size that is trained on");
+  if (!data.train().has_wav_folder()) advice.emplace_back("store samples at the size that is trained on");
   return advice;
 }
 

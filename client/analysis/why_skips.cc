@@ -106,6 +106,9 @@ bool IsForTheScale(const SkipList& skips, bool applied, const v1::LossScaleSpec&
   return last < skips.front()->scale_before() && (applied || last > floor);
 }
 
+// What else may end a job before its first update is not the scale's doing.
+bool IsDiverged(const Job& job) { return job.has_failure() && job.failure().class_() == v1::Failure::DIVERGED; }
+
 // Before the first update no learning rate matters. `applied`: a step was, with the scale after the last skip.
 std::vector<std::string> AgainstCalibration(const SkipList& skips, bool applied, const Job& job) {
   const v1::LossScaleSpec& scale = job.spec().precision().loss_scale();
@@ -115,8 +118,9 @@ std::vector<std::string> AgainstCalibration(const SkipList& skips, bool applied,
     return {absl::StrCat("no update was made before these: look at the data and the initial weights",
                          IsNarrowerThanBf16(ModeOf(job)) ? ", or use BF16" : "")};
   }
-  if (skips.size() <= kMostOfDefaultCalibration && !job.has_failure())
+  if (skips.size() <= kMostOfDefaultCalibration && !IsDiverged(job)) {
     return {"that is how a dynamic scale finds its height"};
+  }
   const double first = skips.front()->scale_before(), last = skips.back()->scale_after();
   std::vector<std::string> advice = {
       absl::StrCat("begin lower: precision.loss_scale.init, ", Figure(first), " here, 65536 by default",
@@ -160,7 +164,7 @@ SkipList SkipsOf(const WhyInput& input, bool calibration) {
 
 // Those of calibration are how a scale is found, and are what ended a job where nothing else came of it.
 bool EndedInCalibration(const WhyInput& input) {
-  return input.job.has_failure() && input.job.summary().steps_applied() == 0 && SkipsOf(input, false).empty();
+  return IsDiverged(input.job) && input.job.summary().steps_applied() == 0 && SkipsOf(input, false).empty();
 }
 
 // Whether the phase is through with calibration, as far as was told.

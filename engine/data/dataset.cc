@@ -1,6 +1,7 @@
 #include "engine/data/dataset.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -212,7 +213,8 @@ int64_t HostBytes(const v1::DataSpec& data, const DatasetInfo& train, const Data
     known = known && info->cache_bytes >= 0;
   }
   if (!data.has_cache()) return held;
-  const int64_t most = SampleCache::MemoryBound(data.cache(), kernel_root);
+  const int64_t most =
+      std::min(SampleCache::MemoryBound(data.cache(), kernel_root), std::numeric_limits<int64_t>::max() - held);
   return held + (known ? std::min(cached, most) : most);
 }
 

@@ -25,6 +25,7 @@ struct WavHeader {
   int64_t samples = 0;
 
   int64_t block_bytes() const { return channels * bits / 8; }
+  bool operator==(const WavHeader&) const = default;
 };
 
 // Finds the format and the samples in a file's chunks; chunks of other kinds are passed over. DATA_LOSS naming the file

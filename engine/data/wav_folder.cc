@@ -248,7 +248,12 @@ class WavDataset : public Dataset {
 
   absl::StatusOr<std::vector<float>> Samples(int64_t i) const {
     AMPD_ASSIGN_OR_RETURN(const auto file, OpenBeneath(SampleName(i), roots_));
-    return ReadWavSamples(*file, sounds_[static_cast<size_t>(i)].header);
+    const WavHeader& header = sounds_[static_cast<size_t>(i)].header;
+    // The training may have begun long ago.
+    AMPD_ASSIGN_OR_RETURN(const WavHeader now, ReadWavHeader(*file));
+    if (now != header)
+      return absl::DataLossError(absl::StrCat(SampleName(i), ": its header changed while it was used"));
+    return ReadWavSamples(*file, header);
   }
 
   // Kept as rows of bytes, one a frame.

@@ -331,27 +331,33 @@ class Adviser {
   // are `paying` one by one.
   void AdviseTogether(std::vector<Change> possible, const std::vector<Change>& paying, int64_t multiple) {
     if (possible.size() == paying.size()) return;
-    absl::optional<StepCosts> all = CostsWith(possible);
-    const absl::optional<StepCosts> one_by_one = CostsWith(paying);
-    if (!all || !IsAligned(one_by_one.value_or(costs_), *all)) return;
+    const std::vector<Change> whole = possible;
+    const absl::optional<StepCosts> of_whole = CostsWith(whole);
+    const StepCosts one_by_one = CostsWith(paying).value_or(costs_);
+    if (!of_whole || !IsAligned(one_by_one, *of_whole)) return;
+    StepCosts all = *of_whole;
     const size_t tries = std::min(possible.size(), kMostAligned);
     for (size_t i = 0, at = 0; i < tries && possible.size() > 1; ++i) {
       std::vector<Change> fewer = possible;
       fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(at));
       absl::optional<StepCosts> costs = CostsWith(fewer);
-      if (!costs || IsAligned(*costs, *all)) {
+      if (!costs || IsAligned(*costs, *of_whole)) {
         ++at;
       } else {
         possible = std::move(fewer);
-        all = std::move(costs);
+        all = *std::move(costs);
       }
     }
-    if (possible.size() == 1) return;
-    NoteAligned(*all);
+    // Many that bring next to nothing one by one, or some that pay by themselves already.
+    if (possible.size() == 1 || !IsAligned(one_by_one, all)) {
+      possible = whole;
+      all = *of_whole;
+    }
+    NoteAligned(all);
     std::vector<std::string> changes;
     for (const Change& c : possible) changes.push_back(absl::StrCat(NamesOf(c), " ", c.from(), " -> ", c.to));
     Add(Advice::ALIGN, "",
-        absl::StrCat(absl::StrJoin(changes, "; "), ": together, as multiples of ", multiple, ", ", AlignGain(*all)));
+        absl::StrCat(absl::StrJoin(changes, "; "), ": together, as multiples of ", multiple, ", ", AlignGain(all)));
   }
 
   // `share`: samples of a device.

@@ -13,11 +13,11 @@ namespace ampd::train {
 // For the job `spec`, whose plan and costs these are, on the planner's kind of device. `report` has the modes as
 // estimated, FP32 first, and the library by whose plans, where any was asked. "Better" is: ALIGN and PAD_VOCABULARY
 // lower the step's floor, or the time for an operation that is not padding, by half a percent at least, and widths that
-// pay only together are one piece, before those that pay alone; a batch lowers the floor a sample, RAISE_BATCH by a
-// tenth for each doubling, up to eightfold, and the training set fills it; WIDEN makes a tenth more operations a
-// second; MODE is a faster mode, or one as fast that needs no mixed precision, unless alignment would make the job's
-// faster; MEMORY makes the job fit, its batch being what it was. Where the device's speed is not known there is advice
-// on memory alone.
+// pay more together than one by one are one piece, before those that pay alone; a batch lowers the floor a sample,
+// RAISE_BATCH by a tenth for each doubling, up to eightfold, and the training set fills it; WIDEN makes a tenth more
+// operations a second; MODE is a faster mode, or one as fast that needs no mixed precision, unless alignment would make
+// the job's faster; MEMORY makes the job fit, its batch being what it was. Where the device's speed is not known there
+// is advice on memory alone.
 std::vector<v1::Advice> AdviceFor(const DevicePlanner& planner, const ResolvedJobSpec& spec, const DevicePlan& plan,
                                   const StepCosts& costs, const v1::PlanReport& report);
 

@@ -230,9 +230,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   // A plan says less of these, and of a batch that is far too large it takes long.
   const absl::Status fills = data::CheckFills(*train, spec.proto().train().batch_size());
   if (!fills.ok()) AddErrors(fills, "train.batch_size", &response);
-  const absl::Status drawn = CheckDrawnImages(spec.proto(), *train);
-  if (!drawn.ok()) AddErrors(drawn, "model", &response);
-  if (!fills.ok() || !drawn.ok()) return response;
+  if (!fills.ok()) return response;
   absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
   if (!backend.ok()) {
     AddErrors(backend.status(), "resources", &response);
@@ -252,7 +250,10 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   const auto planned =
       PlanModel(spec, *sample, *std::move(backend), kThreads, Fusion::kAll, {}, spec.proto().resources().gpus());
   if (!planned.ok()) {
-    AddErrors(planned.status(), "model", &response);
+    // Who submits a resolved spec may have changed the preset's layers: only of what cannot be planned it is the
+    // reason.
+    const absl::Status drawn = CheckDrawnImages(spec.proto(), *train);
+    AddErrors(drawn.ok() ? planned.status() : drawn, "model", &response);
     return response;
   }
   if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);

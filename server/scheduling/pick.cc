@@ -99,7 +99,7 @@ class Picker {
   QuotaLedger quota_;
   Decision decision_;
   // A heap, the first job on top: of each class the lines of its highest priority of which something may start yet. No
-  // line comes back within a round, so that each is looked at once, and once more for each of its jobs that starts.
+  // line comes back within a round, so that each is looked at once, and once more for each start of its user's.
   std::vector<Front> fronts_;
   std::vector<ClassState> classes_;
   std::unordered_map<const QueueLine*, LineState> lines_;

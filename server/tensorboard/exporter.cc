@@ -119,8 +119,9 @@ void TensorBoardExporter::Run() {
 }
 
 void TensorBoardExporter::RetryFailed() {
+  if (stopping_ || failed_.empty()) return;
   const absl::Duration now = clock_->Monotonic();
-  while (!stopping_ && !failed_.empty() && failed_.begin()->first <= now) {
+  while (!failed_.empty() && failed_.begin()->first <= now) {
     news_.insert(failed_.begin()->second);
     failed_.erase(failed_.begin());
   }

@@ -123,6 +123,16 @@ TEST(WhyCalibration, AdviceIsForWhatStandsInTheWay) {
   EXPECT_THAT(floor, Not(HasSubstr("loss_scale.init")));
 }
 
+TEST(WhyCalibration, AJobThatEndedForAnotherReasonDoesNotHearOfIt) {
+  WhyInput input{.job = WithScale(v1::Job::FAILED, 65536), .events = Calibration(3, 65536, 0.5)};
+  input.events.push_back(Report(3, 0));
+  input.job.mutable_summary()->clear_steps_applied();
+  input.job.mutable_failure()->set_class_(v1::Failure::OUT_OF_MEMORY);
+  EXPECT_TRUE(Skips(input).empty());
+  input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  EXPECT_EQ(Skips(input).size(), 1);
+}
+
 TEST(WhyCalibration, AJobThatEndedInItHearsOfItsScale) {
   WhyInput input{.job = WithScale(v1::Job::FAILED, 1e30), .events = Calibration(6, 1e30, 0.5)};
   input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);

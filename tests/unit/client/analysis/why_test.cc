@@ -107,6 +107,16 @@ TEST(Why, WhatIsWaitedForInLaterEpochsBoundsTheJob) {
   EXPECT_THAT(finding.advice, Contains(HasSubstr("what finds no room in data.cache")));
 }
 
+// The rest of what a cache is to keep is decoded in the epoch after the one that the attempt began within.
+TEST(Why, AnAttemptThatBeganWithinAnEpochFillsItsCacheInTheNext) {
+  Events events = Epochs({0.9, 0.9, 0.01, 0.01});
+  events[0].mutable_step()->set_first_step(6);
+  WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = {events[0], events[1]}};
+  EXPECT_THAT(Find(Why(input), "slow: input-bound").advice, testing::Not(Contains(HasSubstr("data.cache"))));
+  input.events = events;
+  EXPECT_THAT(Find(Why(input), "speed").because[0], HasSubstr("1.0% of it waiting"));
+}
+
 TEST(Why, TheNewestAttemptsEpochsCount) {
   WhyInput input{.job = JobOfImages(v1::CacheSpec::MEMORY), .events = Epochs({0.9, 0.01, 0.9})};
   for (int i : {0, 1}) input.events[static_cast<size_t>(i)].set_attempt(1);

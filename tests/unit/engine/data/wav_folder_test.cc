@@ -613,6 +613,10 @@ TEST_F(WavCacheTest, FilesThatGoAreDamaged) {
   const absl::Status gone = (*dataset)->ReadSample(1, nullptr, absl::MakeSpan(out));
   EXPECT_THAT(gone.ToString(), AllOf(HasSubstr("DATA_LOSS: f/0_b_0.wav: "), HasSubstr("no such file")));
   EXPECT_EQ((*dataset)->ReadSample(2, nullptr, absl::MakeSpan(out)).code(), absl::StatusCode::kDataLoss);
+  // Longer: as it was described it could still be read.
+  Write("f/1_b_0.wav", Tone(30000));
+  EXPECT_THAT((*dataset)->ReadSample(2, nullptr, absl::MakeSpan(out)).ToString(),
+              AllOf(HasSubstr("DATA_LOSS: f/1_b_0.wav: "), HasSubstr("changed")));
   EXPECT_TRUE((*dataset)->NoteDamage(1, gone).ok());
   EXPECT_THAT((*dataset)->damage().Take()[0].reason, HasSubstr("no such file"));
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,47 @@ TEST(PlanAlignment, WidthsThatPayOnlyTogetherAreAdvisedTogether) {
   for (size_t i = 1; i < alignment.size(); ++i) {
     EXPECT_FALSE(absl::StrContains(alignment[i].text(), "together")) << alignment[i].text();
   }
+}
+
+// Narrow layers behind one another beside wide ones: each brings less than what counts, all of them do.
+TEST(PlanAlignment, ManyWidthsThatBringLittleAreAdvisedAsOne) {
+  int counts = 0;
+  for (const int wide : {512, 1024, 2048}) {
+    SCOPED_TRACE(wide);
+    std::string layers;
+    for (int i = 0; i < 8; ++i) absl::StrAppend(&layers, "    - {name: n", i, ", dense: {units: ", 129 + 2 * i, "}}\n");
+    const std::string yaml =
+        absl::StrCat("model:\n  layers:\n    - {name: words, embedding: {vocabulary: 512, features: ", wide, "}}\n",
+                     layers, "    - {name: w0, dense: {units: ", wide, "}}\n    - {name: w1, dense: {units: ", wide,
+                     "}}\n    - {name: w2, dense: {units: ", wide, "}}\n    - {name: head, dense: {units: 512}}\n",
+                     "  loss: {softmax_cross_entropy: {}}\ndata: {train: {glyphs: {}}}\nprecision: {mode: TF32}\n"
+                     "optimizer: {adamw: {}}\ntrain: {batch_size: 32}\n");
+    const models::SampleInfo sample{.input_shape = {16}, .classes = 512, .label_shape = {16}};
+    std::vector<std::string> all;
+    for (int i = 0; i < 8; ++i) {
+      all.push_back(absl::StrCat("model.layers[", i + 1, "].dense.units=", (129 + 2 * i + 3) / 4 * 4));
+    }
+    const double before = Floor(Spec(yaml), sample), after = Floor(Spec(yaml, all), sample);
+    const std::vector<Advice> alignment = AlignmentOf(Report(Spec(yaml), sample));
+    if (before / after < 1.006) continue;
+    ++counts;
+    ASSERT_FALSE(alignment.empty()) << before / after;
+    // What is told is as good as all of them, but for what does not count.
+    double told = before;
+    for (const Advice& advice : alignment) {
+      std::vector<std::string> sets;
+      for (int i = 0; i < 8; ++i) {
+        const bool named = absl::StrContains(advice.text(), absl::StrCat("n", i, " ")) ||
+                           absl::StrContains(advice.text(), absl::StrCat("n", i, ":")) ||
+                           absl::StrContains(advice.text(), absl::StrCat("n", i, ","));
+        if (named) sets.push_back(all[static_cast<size_t>(i)]);
+      }
+      told = std::min(told, Floor(Spec(yaml, sets), sample));
+    }
+    EXPECT_LT(told, before / 1.004);
+    EXPECT_LT(told, after * 1.006);
+  }
+  EXPECT_GT(counts, 0);
 }
 
 TEST(PlanAlignment, FollowedUntilNothingIsMisaligned) {

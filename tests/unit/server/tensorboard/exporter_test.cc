@@ -108,6 +108,8 @@ class ExporterTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  // Outlives the exporter's thread.
+  FakeClock fake_clock_;
   const Clock* clock_ = &SystemClock();
   std::unique_ptr<Store> store_;
   std::unique_ptr<EventLog> log_;
@@ -173,8 +175,7 @@ TEST_F(ExporterTest, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
 }
 
 TEST_F(ExporterTest, WhatCouldNotBeWrittenIsTriedAgainAlsoWhileOthersReport) {
-  FakeClock clock;
-  clock_ = &clock;
+  clock_ = &fake_clock_;
   std::filesystem::create_directories(dir_.path() + "/tensorboard");
   const std::string folder = dir_.path() + "/tensorboard/job_1-" + TestId(1);
   fclose(fopen(folder.c_str(), "w"));
@@ -184,7 +185,7 @@ TEST_F(ExporterTest, WhatCouldNotBeWrittenIsTriedAgainAlsoWhileOthersReport) {
   std::filesystem::remove(folder);
   Append(CreateWrite(2));
   EXPECT_FALSE(std::filesystem::exists(folder)) << "not due yet";
-  clock.Advance(absl::Minutes(1));
+  fake_clock_.Advance(absl::Minutes(1));
   Append(StepWrite(2, 10, 2));
   EXPECT_EQ(Written(), 1u);
 }
