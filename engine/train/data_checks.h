@@ -15,7 +15,8 @@ namespace ampd::train {
 absl::Status CheckImages(const v1::JobSpec& spec, const data::DatasetInfo& train);
 
 // INVALID_ARGUMENT with a violation of the preset's size or channels where preset acgan draws images of another shape
-// than the samples, which its discriminator looks at beside them.
+// than the samples, which its discriminator looks at beside them. For a spec that cannot be planned, to say why: of one
+// whose layers were changed since the preset made them it may not be true.
 absl::Status CheckDrawnImages(const v1::JobSpec& spec, const data::DatasetInfo& train);
 
 // INVALID_ARGUMENT with a violation of its vocabulary where an embedding reads the batch itself, of `text` or `tokens`,

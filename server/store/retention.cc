@@ -93,11 +93,24 @@ std::vector<size_t> PairsOf(const std::vector<v1::JobEvent>& events) {
   return pairs;
 }
 
-MergePass PassOver(const std::vector<v1::JobEvent>& events, const std::vector<size_t>& pairs, int limit) {
+// What one pass over a job's events merges.
+struct OldReports {
+  int64_t job = 0;
+  std::vector<v1::JobEvent> events;
+  std::vector<size_t> pairs;
   MergePass pass;
-  pass.merged = static_cast<int64_t>(pairs.size());
-  if (static_cast<int>(events.size()) == limit) pass.after_sequence = events.back().sequence();
-  return pass;
+};
+
+absl::StatusOr<OldReports> FindOldReports(const Database& database, absl::string_view job_id, uint64_t after_sequence,
+                                          int64_t keep, int limit) {
+  OldReports old;
+  AMPD_ASSIGN_OR_RETURN(old.job, NumberOf(database, job_id));
+  AMPD_ASSIGN_OR_RETURN(const int64_t last, LastOld(database, old.job, keep));
+  AMPD_ASSIGN_OR_RETURN(old.events, OldEvents(database, old.job, after_sequence, last, limit));
+  old.pairs = PairsOf(old.events);
+  old.pass.merged = static_cast<int64_t>(old.pairs.size());
+  if (static_cast<int>(old.events.size()) == limit) old.pass.after_sequence = old.events.back().sequence();
+  return old;
 }
 
 }  // namespace
@@ -129,22 +142,18 @@ v1::JobEvent MergeStepReports(const v1::JobEvent& first, const v1::JobEvent& sec
 
 absl::StatusOr<MergePass> MergeOldReports(Database& database, absl::string_view job_id, uint64_t after_sequence,
                                           int64_t keep, int limit) {
-  AMPD_ASSIGN_OR_RETURN(const int64_t job, NumberOf(database, job_id));
-  AMPD_ASSIGN_OR_RETURN(const int64_t last, LastOld(database, job, keep));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events, OldEvents(database, job, after_sequence, last, limit));
-  const std::vector<size_t> pairs = PairsOf(events);
-  for (const size_t i : pairs) {
-    AMPD_RETURN_IF_ERROR(Replace(database, job, events[i], MergeStepReports(events[i], events[i + 1])));
+  AMPD_ASSIGN_OR_RETURN(const OldReports old, FindOldReports(database, job_id, after_sequence, keep, limit));
+  for (const size_t i : old.pairs) {
+    const v1::JobEvent &first = old.events[i], &second = old.events[i + 1];
+    AMPD_RETURN_IF_ERROR(Replace(database, old.job, first, MergeStepReports(first, second)));
   }
-  return PassOver(events, pairs, limit);
+  return old.pass;
 }
 
 absl::StatusOr<MergePass> LookForOldReports(const Database& database, absl::string_view job_id, uint64_t after_sequence,
                                             int64_t keep, int limit) {
-  AMPD_ASSIGN_OR_RETURN(const int64_t job, NumberOf(database, job_id));
-  AMPD_ASSIGN_OR_RETURN(const int64_t last, LastOld(database, job, keep));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events, OldEvents(database, job, after_sequence, last, limit));
-  return PassOver(events, PairsOf(events), limit);
+  AMPD_ASSIGN_OR_RETURN(const OldReports old, FindOldReports(database, job_id, after_sequence, keep, limit));
+  return old.pass;
 }
 
 absl::StatusOr<int64_t> CountEvents(const Database& database, absl::string_view job_id) {
