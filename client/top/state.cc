@@ -37,8 +37,9 @@ void TopHistory::Observe(const v1::JobEvent& event) {
   int64_t skipped = 0;
   for (const v1::PhaseReport& phase : step.phases()) skipped += phase.steps_skipped();
   const v1::PhaseReport& first = step.phases(0);
-  points_.push_back({step.last_step(), first.loss(), first.loss_scale(), step.samples_per_second(),
-                     !points_.empty() && skipped > skipped_});
+  const bool is_idle = progress_.idle().Has(first.name()) && !points_.empty();
+  points_.push_back({step.last_step(), is_idle ? points_.back().loss : first.loss(), first.loss_scale(),
+                     step.samples_per_second(), !points_.empty() && skipped > skipped_});
   skipped_ = skipped;
   if (points_.size() > kMostPoints) points_.pop_front();
 }

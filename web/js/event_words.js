@@ -1,7 +1,7 @@
 // An event of a job as one line for people: {kind, text, severity}.
 
 import {bytes, count, number} from './format.js';
-import {failureText} from './job_words.js';
+import {failureText, phaseRan} from './job_words.js';
 
 function stateChange({from, to, reason, failure}) {
   const arrow = from === 'STATE_UNSPECIFIED' ? to : `${from} → ${to}`;
@@ -11,16 +11,17 @@ function stateChange({from, to, reason, failure}) {
   };
 }
 
-function phaseText({name, loss, loss_scale: scale, learning_rate: rate, gradient_norm: norm}) {
-  return `${name === 'main' ? '' : name + ' '}loss ${number(loss)} scale ${number(scale)} lr ${number(rate)} norm ${
-      number(norm)}`;
+function phaseText({name, loss, loss_scale: scale, learning_rate: rate, gradient_norm: norm}, ran) {
+  return `${name === 'main' ? '' : name + ' '}loss ${ran ? number(loss) : '-'} scale ${number(scale)} lr ${
+      number(rate)} norm ${ran ? number(norm) : '-'}`;
 }
 
-function step(report) {
+function step(report, spec) {
+  const phases = report.phases.map((phase) => phaseText(phase, phaseRan(spec, phase.name, report)));
   const range = report.first_step === report.last_step ? count(report.last_step) :
                                                          `${count(report.first_step)}–${count(report.last_step)}`;
   return {
-    text: `step ${range}: ${report.phases.map(phaseText).join('; ')}, ${number(report.samples_per_second, 3)} samples/s`
+    text: `step ${range}: ${phases.join('; ')}, ${number(report.samples_per_second, 3)} samples/s`
   };
 }
 
@@ -109,9 +110,10 @@ const WORDS = {
 /** The kinds there are, as JobEvent's payload names. */
 export const KINDS = Object.keys(WORDS);
 
-export function wordsOf(event) {
+/** `spec`: the job's. */
+export function wordsOf(event, spec) {
   const kind = KINDS.find((name) => event[name]);
   // Of a newer server.
   if (!kind) return {kind: 'other', text: JSON.stringify(event)};
-  return {kind, ...WORDS[kind](event[kind])};
+  return {kind, ...WORDS[kind](event[kind], spec)};
 }

@@ -8,8 +8,8 @@ import {time} from './format.js';
 // Too many to read, and drawn as charts.
 const HIDDEN_AT_FIRST = ['step'];
 
-function line(event) {
-  const {kind, text, severity} = wordsOf(event);
+function line(event, spec) {
+  const {kind, text, severity} = wordsOf(event, spec);
   return h(
       'tr', {class: `line ${(severity || '').toLowerCase()}`, data: {kind}}, h('td', {class: 'n'}, event.sequence),
       h('td', {class: 'when'}, h('time', {datetime: event.time}, time(event.time))),
@@ -61,7 +61,7 @@ export class EventsTab {
       source: 'events',
       parameters: {kinds: [...this.chosen].join()},
       wanted: (event) => this.chosen.has(wordsOf(event).kind),
-      line,
+      line: (event) => line(event, this.job.spec),
       list,
       frame: scroll,
     });

@@ -5,7 +5,7 @@ import {askFor} from './ask_dialog.js';
 import {fill, h, setText} from './dom.js';
 import {FactList} from './fact_list.js';
 import {bytes, count, duration, number, percent, rate, secondsBetween, time} from './format.js';
-import {failureText, modeOf, nameOf, progressOf, scaleOf, secondsLeft, waitingText} from './job_words.js';
+import {failureText, modeOf, nameOf, phaseRan, progressOf, scaleOf, secondsLeft, waitingText} from './job_words.js';
 import {openDialog} from './keys.js';
 import {hasEnded, verbsFor} from './states.js';
 
@@ -165,8 +165,8 @@ export class JobHeader {
       samples_per_second: report.samples_per_second,
       steps_skipped: skipped
     };
-    if (phase)
-      Object.assign(summary, {loss: phase.loss, loss_scale: phase.loss_scale, steps_applied: phase.steps_applied});
+    if (phase) Object.assign(summary, {loss_scale: phase.loss_scale, steps_applied: phase.steps_applied});
+    if (phase && phaseRan(this.job.spec, phase.name, report)) summary.loss = phase.loss;
     if (report.step_seconds !== undefined) summary.step_seconds = report.step_seconds;
     this.job = {...this.job, summary};
     if (this.frame) return;

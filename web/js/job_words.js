@@ -55,6 +55,13 @@ export function nameOf(job) {
   return (job.spec && job.spec.name) || 'job';
 }
 
+/** Whether a phase, which runs in every N-th step, ran in those of a report; where it did not, its loss there is NaN. */
+export function phaseRan({phases = []} = {}, name, {first_step: first, last_step: last}) {
+  const phase = phases.find((one) => one.name === name);
+  const every = Math.max(1, Number((phase && phase.every) || 1));
+  return Math.floor(Number(last) / every) > Math.floor((Number(first) - 1) / every);
+}
+
 export function lossOf(job) {
   return job.summary && job.summary.loss !== undefined ? number(job.summary.loss) : '';
 }

@@ -97,6 +97,23 @@ TEST(TopHistoryTest, KeepsPointsAndGoesBackWithTheJob) {
   EXPECT_EQ(history.points().size(), 4096);
 }
 
+TEST(TopHistoryTest, ThePhaseThatTookNoStepKeepsItsLoss) {
+  TopHistory history;
+  v1::JobEvent event = Step(1, 1, 0.5, 1, 0);
+  event.mutable_step()->mutable_phases(0)->set_steps_applied(1);
+  history.Observe(event);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  event = Step(2, 2, nan, 1, 0);
+  event.mutable_step()->mutable_phases(0)->set_steps_applied(1);
+  history.Observe(event);
+  EXPECT_EQ(history.points().back().loss, 0.5);
+  // It took one, whose loss was not finite.
+  event = Step(3, 3, nan, 1, 0);
+  event.mutable_step()->mutable_phases(0)->set_steps_applied(2);
+  history.Observe(event);
+  EXPECT_TRUE(std::isnan(history.points().back().loss));
+}
+
 v1::Job MakeJob(const std::string& id, v1::Job::State state, const std::string& name) {
   v1::Job job;
   job.set_id(id);
