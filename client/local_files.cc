@@ -1,5 +1,6 @@
 #include "client/local_files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "client/output/text.h"
 #include "client/retry.h"
 #include "client/sha256.h"
+#include "proto/onnx/external_data.h"
 #include "proto/spec/named_files.h"
 #include "proto/spec/names.h"
 #include "proto/spec/upload_path.h"
@@ -46,33 +48,106 @@ absl::StatusOr<std::string> ReadPiece(std::ifstream* file, const std::string& pa
   return piece;
 }
 
-absl::StatusOr<v1::UploadModelResponse> UploadOnce(Connection* connection, const std::string& path,
-                                                   const std::string& checksum, Interrupt* interrupt) {
-  absl::StatusOr<std::ifstream> file = OpenFile(path);
+// A file, or what stands for it.
+struct Sent {
+  std::string path;
+  std::optional<std::string> bytes;
+  std::string checksum;
+  int64_t size = 0;
+};
+
+absl::StatusOr<v1::UploadModelResponse> UploadOnce(Connection* connection, const Sent& sent, Interrupt* interrupt) {
+  if (sent.bytes.has_value()) {
+    size_t done = 0;
+    const auto next = [&]() -> absl::StatusOr<std::string> {
+      std::string piece = sent.bytes->substr(done, kPieceBytes);
+      done += piece.size();
+      return piece;
+    };
+    return connection->UploadModel(sent.checksum, next, interrupt);
+  }
+  absl::StatusOr<std::ifstream> file = OpenFile(sent.path);
   if (!file.ok()) return file.status();
   return connection->UploadModel(
-      checksum, [&] { return ReadPiece(&*file, path); }, interrupt);
+      sent.checksum, [&] { return ReadPiece(&*file, sent.path); }, interrupt);
+}
+
+// What a tensor of the model at `path` has in another file. It would be sent, and a model from elsewhere could ask for
+// any file of this machine by a link: one may lead to the model's folder, or to that of the file which the model's own
+// link, as in caches of models, leads to.
+absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  const fs::path file = fs::canonical(folder / part.location, error);
+  if (error || !IsFile(file.string())) return absl::NotFoundError(part.location);
+  const fs::path home = fs::canonical(folder, error), model = fs::canonical(path, error);
+  const auto [end, rest] = std::mismatch(home.begin(), home.end(), file.begin(), file.end());
+  if (end != home.end() && file.parent_path() != model.parent_path()) {
+    return absl::PermissionDeniedError(absl::StrCat(part.location, ": leads out of the model's folder"));
+  }
+  const absl::StatusOr<int64_t> length = part.LengthWithin(static_cast<int64_t>(fs::file_size(file, error)));
+  if (!length.ok()) return length.status();
+  absl::StatusOr<std::ifstream> stream = OpenFile(file.string());
+  if (!stream.ok()) return absl::PermissionDeniedError(stream.status().message());
+  std::string bytes(static_cast<size_t>(*length), '\0');
+  stream->seekg(part.offset);
+  stream->read(bytes.data(), *length);
+  if (stream->gcount() == *length) return bytes;
+  return absl::DataLossError(absl::StrCat(file.string(), ": cannot be read to its end"));
+}
+
+// The file as one that needs no other; nullopt where it needs none.
+absl::StatusOr<std::optional<std::string>> Joined(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  // Who reads it says what is wrong with it.
+  if (error || size > static_cast<uintmax_t>(kMostOnnxBytes)) return std::nullopt;
+  absl::StatusOr<std::ifstream> file = OpenFile(path);
+  if (!file.ok()) return file.status();
+  std::string bytes(size, '\0');
+  file->read(bytes.data(), static_cast<std::streamsize>(size));
+  if (static_cast<uintmax_t>(file->gcount()) != size)
+    return absl::DataLossError(absl::StrCat(path, ": cannot be read"));
+  return JoinExternalData(bytes, [&](const ExternalPart& part) { return ReadBeside(path, part); });
+}
+
+absl::StatusOr<Sent> Prepare(const std::string& path, bool is_onnx) {
+  Sent sent{.path = path};
+  if (is_onnx) {
+    absl::StatusOr<std::optional<std::string>> joined = Joined(path);
+    if (!joined.ok()) return absl::Status(joined.status().code(), absl::StrCat(path, ": ", joined.status().message()));
+    sent.bytes = *std::move(joined);
+  }
+  if (sent.bytes.has_value()) {
+    Sha256 digest;
+    digest.Update(*sent.bytes);
+    sent.checksum = digest.HexDigest();
+    sent.size = static_cast<int64_t>(sent.bytes->size());
+    return sent;
+  }
+  absl::StatusOr<std::string> checksum = Sha256OfFile(path);
+  if (!checksum.ok()) return checksum.status();
+  sent.checksum = *std::move(checksum);
+  std::error_code error;
+  sent.size = static_cast<int64_t>(fs::file_size(path, error));
+  return sent;
 }
 
 // The upload's name in specs.
-absl::StatusOr<std::string> Upload(Connection* connection, const std::string& path, Interrupt* interrupt,
-                                   std::ostream* log) {
+absl::StatusOr<std::string> Upload(Connection* connection, const Sent& sent, Interrupt* interrupt, std::ostream* log) {
   constexpr int kAttempts = 5;
-  const absl::StatusOr<std::string> checksum = Sha256OfFile(path);
-  if (!checksum.ok()) return checksum.status();
-  std::error_code error;
   if (log != nullptr) {
-    *log << "sending " << path << ", " << Bytes(static_cast<int64_t>(fs::file_size(path, error)))
-         << ", unless the server has it" << std::endl;
+    *log << "sending " << sent.path << (sent.bytes.has_value() ? " with the tensors in files beside it, " : ", ")
+         << Bytes(sent.size) << ", unless the server has it" << std::endl;
   }
   Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
-  absl::StatusOr<v1::UploadModelResponse> answer = UploadOnce(connection, path, *checksum, interrupt);
+  absl::StatusOr<v1::UploadModelResponse> answer = UploadOnce(connection, sent, interrupt);
   for (int attempt = 1; attempt < kAttempts && !answer.ok() && IsTransient(answer.status()); ++attempt) {
     if (!interrupt->SleepFor(RetryDelayOf(answer.status()).value_or(backoff.Next()))) break;
-    answer = UploadOnce(connection, path, *checksum, interrupt);
+    answer = UploadOnce(connection, sent, interrupt);
   }
   if (answer.ok()) return answer->path();
-  return absl::Status(answer.status().code(), absl::StrCat(path, ": ", std::string(answer.status().message())));
+  return absl::Status(answer.status().code(), absl::StrCat(sent.path, ": ", std::string(answer.status().message())));
 }
 
 bool IsOfTheFile(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
@@ -121,7 +196,9 @@ absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Inter
     if (local->empty()) continue;
     std::string& name = uploads[*local];
     if (name.empty()) {
-      absl::StatusOr<std::string> upload = Upload(connection, *local, interrupt, log);
+      const absl::StatusOr<Sent> sent = Prepare(*local, one.is_onnx);
+      if (!sent.ok()) return InvalidFields({{one.field, std::string(sent.status().message())}});
+      absl::StatusOr<std::string> upload = Upload(connection, *sent, interrupt, log);
       if (IsOfTheFile(upload.status())) return InvalidFields({{one.field, std::string(upload.status().message())}});
       if (!upload.ok()) return upload.status();
       name = *std::move(upload);

@@ -21,7 +21,9 @@ inline constexpr char kLocalFilesHelp[] =
     "./ or ../, or that is found there, relative to the job file's folder (of --set to the current one). It is sent to "
     "the\n"
     "server, unless that has it.\n"
-    "Any other path is the server's own, beneath its data roots.";
+    "Tensors of an ONNX model that lie in files beside it are sent with it. Any other path is the server's own, "
+    "beneath\n"
+    "its data roots.";
 
 // The file of this machine that `path` means, where relative ones start from `folder`; empty: it is the server's.
 // NOT_FOUND for one that begins with "./" or "../" and is not there or no regular file.

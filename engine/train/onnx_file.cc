@@ -1,13 +1,14 @@
 #include "engine/train/onnx_file.h"
 
-#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
+#include "engine/data/path.h"
 #include "engine/models/imported_files.h"
 #include "engine/models/onnx/import.h"
 #include "engine/train/failure.h"
@@ -30,18 +31,48 @@ Checksums& TheChecksums() {
   return *checksums;
 }
 
+// Those of `roots` in which the model's other files are looked up: the one that has it, lest they be another's of the
+// same name.
+std::vector<std::string> RootsOf(const std::string& path, const std::vector<std::string>& roots) {
+  // An absolute path names its root, and those beside it too.
+  if (IsUpload(path) || absl::StartsWith(path, "/")) return roots;
+  for (const std::string& root : roots) {
+    if (!absl::IsNotFound(data::OpenBeneath(path, {root}).status())) return {root};
+  }
+  return roots;
+}
+
+// An upload has nothing beside it.
+absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part,
+                                       const std::vector<std::string>& roots) {
+  if (IsUpload(path)) return absl::NotFoundError("");
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  AMPD_ASSIGN_OR_RETURN(const auto file, data::OpenBeneath(absl::StrCat(folder, part.location), roots));
+  AMPD_ASSIGN_OR_RETURN(const int64_t length, part.LengthWithin(file->size()));
+  std::string bytes(static_cast<size_t>(length), '\0');
+  AMPD_RETURN_IF_ERROR(file->ReadAt(part.offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()}));
+  return bytes;
+}
+
 }  // namespace
 
 absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
                           const std::string& upload_dir) {
   if (!spec.proto().model().has_onnx()) return absl::OkStatus();
   const std::string& path = spec.proto().model().onnx().path();
-  AMPD_ASSIGN_OR_RETURN(const std::string bytes,
-                        ReadModelFile(path, data_roots, upload_dir, std::numeric_limits<int32_t>::max()));
-  absl::StatusOr<models::onnx::Model> parsed = models::onnx::Model::Parse(bytes);
+  const std::vector<std::string> roots = RootsOf(path, data_roots);
+  AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, roots, upload_dir, kMostOnnxBytes));
+  Sha256 sha256;
+  sha256.Append(bytes);
+  const ReadPart read = [&](const ExternalPart& part) -> absl::StatusOr<std::string> {
+    AMPD_ASSIGN_OR_RETURN(std::string taken, ReadBeside(path, part, roots));
+    sha256.Append(taken);
+    return taken;
+  };
+  absl::StatusOr<models::onnx::Model> parsed = models::onnx::Model::Parse(bytes, read);
   if (!parsed.ok()) return Annotate(parsed.status(), path);
   models::ProvideOnnxFile(path, std::make_shared<const models::onnx::Model>(*std::move(parsed)));
-  std::string checksum = Sha256Hex(bytes);
+  std::string checksum = sha256.HexDigest();
   Checksums& checksums = TheChecksums();
   const MutexLock lock(&checksums.mutex);
   checksums.by_path[path] = std::move(checksum);

@@ -12,13 +12,13 @@
 
 namespace ampd::train {
 
-// Reads the file and provides it (engine/models/imported_files.h); does nothing for a job without. Errors are
-// ReadModelFile's, of at most 2^31 - 1 bytes as ONNX files have, and onnx::Model::Parse's.
+// Reads the file, with what its tensors have in others beside it, and provides it (engine/models/imported_files.h);
+// does nothing for a job without. Errors are ReadModelFile's, of at most kMostOnnxBytes, and onnx::Model::Parse's.
 absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
                           const std::string& upload_dir);
 
-// SHA-256 of the file that ReadOnnxFile() read of the path last, in lower-case hex; empty for a job without, and where
-// none was read. Thread-safe.
+// SHA-256 of the file that ReadOnnxFile() read of the path last, followed by what its tensors have in others, in their
+// order; in lower-case hex; empty for a job without, and where none was read. Thread-safe.
 std::string OnnxChecksum(const ResolvedJobSpec& spec);
 
 // FAILED_PRECONDITION of class DATA where that is another file than `trained`, a checkpoint's TrainState::onnx_sha256:

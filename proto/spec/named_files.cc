@@ -16,7 +16,8 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 
-constexpr absl::string_view kFields[] = {"model.onnx.path", "start_from.path"};
+constexpr absl::string_view kOnnx = "model.onnx.path";
+constexpr absl::string_view kFields[] = {kOnnx, "start_from.path"};
 
 template <typename T>
 std::map<std::string, T*> Sorted(google::protobuf::Map<std::string, T>* map) {
@@ -32,28 +33,29 @@ class Collector {
     if (value->has_struct_value()) {
       for (absl::string_view file : kFields) {
         if (!absl::StartsWith(file, absl::StrCat(path, "."))) continue;
-        AddWithin(field, file.substr(path.size() + 1), value->mutable_struct_value());
+        AddWithin(field, file.substr(path.size() + 1), file == kOnnx, value->mutable_struct_value());
       }
     } else if (value->has_string_value() && std::count(std::begin(kFields), std::end(kFields), path) > 0) {
-      files_.push_back({field, value->mutable_string_value()});
+      files_.push_back({field, value->mutable_string_value(), path == kOnnx});
     }
   }
-  void Add(const char* field, std::string* path) { files_.push_back({field, path}); }
+  void Add(absl::string_view field, std::string* path) { files_.push_back({std::string(field), path, field == kOnnx}); }
 
   std::vector<NamedFile> Take() && { return std::move(files_); }
 
  private:
   // What `message` has at `path`.
-  void AddWithin(const std::string& field, absl::string_view path, Struct* message) {
+  void AddWithin(const std::string& field, absl::string_view path, bool is_onnx, Struct* message) {
     const absl::string_view name = path.substr(0, path.find('.'));
     const auto found = message->mutable_fields()->find(std::string(name));
     if (found == message->mutable_fields()->end()) return;
     const std::string inner = JoinPath(field, name);
     Value& value = found->second;
     if (name.size() < path.size()) {
-      if (value.has_struct_value()) AddWithin(inner, path.substr(name.size() + 1), value.mutable_struct_value());
+      if (value.has_struct_value())
+        AddWithin(inner, path.substr(name.size() + 1), is_onnx, value.mutable_struct_value());
     } else if (value.has_string_value()) {
-      files_.push_back({inner, value.mutable_string_value()});
+      files_.push_back({inner, value.mutable_string_value(), is_onnx});
     }
   }
 
@@ -64,7 +66,7 @@ class Collector {
 
 std::vector<NamedFile> NamedFiles(v1::JobSpec* spec) {
   Collector collector;
-  if (spec->model().has_onnx()) collector.Add("model.onnx.path", spec->mutable_model()->mutable_onnx()->mutable_path());
+  if (spec->model().has_onnx()) collector.Add(kOnnx, spec->mutable_model()->mutable_onnx()->mutable_path());
   if (spec->start_from().has_path()) collector.Add("start_from.path", spec->mutable_start_from()->mutable_path());
   if (!spec->has_sweep()) return std::move(collector).Take();
   for (const auto& [path, values] : Sorted(spec->mutable_sweep()->mutable_grid())) {

@@ -14,6 +14,8 @@ struct NamedFile {
   std::string field;
   // Within the spec; may be written to.
   std::string* path;
+  // model.onnx.path: the model may have other files beside it.
+  bool is_onnx = false;
 };
 
 // model.onnx.path and start_from.path, where they are set: the spec's own, then those that points of its sweep set,

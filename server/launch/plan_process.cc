@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,20 +26,36 @@ constexpr int64_t kSecondsForGiB = 60;
 // The file's bytes, what is parsed of them, and graphs of training and evaluation, each with the weights of its own.
 constexpr int64_t kCopies = 6;
 
-// Of the file that `path` names, which who plans opens and checks; 0 where there is none.
+// Of one file, and of all that lie in its folder: its tensors may lie in any of them, which only who parses it knows.
+constexpr int kMostFilesLookedAt = 4096;
+
+int64_t BytesOf(const std::string& path, bool has_others) {
+  struct stat file = {};
+  if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return 0;
+  int64_t bytes = std::min<int64_t>(file.st_size, kMostModelBytes);
+  if (!has_others) return bytes;
+  bytes = 0;
+  std::error_code error;
+  int looked_at = 0;
+  for (std::filesystem::directory_iterator entry(std::filesystem::path(path).parent_path(), error), end;
+       !error && entry != end && looked_at < kMostFilesLookedAt && bytes < kMostModelBytes;
+       entry.increment(error), ++looked_at) {
+    if (stat(entry->path().c_str(), &file) == 0 && S_ISREG(file.st_mode)) {
+      bytes += std::min<int64_t>(file.st_size, kMostModelBytes);
+    }
+  }
+  return std::min(bytes, kMostModelBytes);
+}
+
+// Of the model that `path` names, which who plans opens and checks; 0 where there is none.
 int64_t ModelBytes(const v1::PlanRequest& request) {
   absl::string_view path = request.spec().model().onnx().path();
-  std::vector<std::string> places;
   if (absl::ConsumePrefix(&path, "upload:")) {
-    places.push_back(absl::StrCat(request.upload_dir(), "/", path));
-  } else {
-    for (const std::string& root : request.data_roots()) places.push_back(absl::StrCat(root, "/", path));
+    return BytesOf(absl::StrCat(request.upload_dir(), "/", path), /*has_others=*/false);
   }
   int64_t bytes = 0;
-  for (const std::string& place : places) {
-    struct stat file = {};
-    const bool found = stat(place.c_str(), &file) == 0 && S_ISREG(file.st_mode);
-    if (found) bytes = std::max(bytes, std::min<int64_t>(file.st_size, kMostModelBytes));
+  for (const std::string& root : request.data_roots()) {
+    bytes = std::max(bytes, BytesOf(absl::StrCat(root, "/", path), /*has_others=*/true));
   }
   return bytes;
 }

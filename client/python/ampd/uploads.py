@@ -10,6 +10,7 @@ import grpc
 
 from ampd.connection import Connection, with_retries
 from ampd.errors import Error, FieldViolation, InvalidArgument, NotFound, from_rpc, invalid
+from ampd.external_data import join_external_data
 from ampd.spec import Spec
 from ampd.v1 import job_pb2, training_service_pb2
 
@@ -18,9 +19,15 @@ _PREFIX = "upload:"
 
 
 def upload_model(connection: Connection, path: str) -> str:
-    """Sends a model file, unless the server has it, and returns what specs call it: "upload:<sha256>"."""
-    checksum = sha256_of(path)
-    answer = with_retries(lambda: _send(connection, "UploadModel", _model_pieces(path, checksum)))
+    """Sends a model file, unless the server has it, and returns what specs call it: "upload:<sha256>". What tensors of an ONNX model
+    have in files beside it is sent in one file with it."""
+    joined = _joined(path)
+    checksum = sha256_of(path) if joined is None else hashlib.sha256(joined).hexdigest()
+
+    def pieces() -> Iterator[bytes]:
+        return _pieces(path) if joined is None else _pieces_of(joined)
+
+    answer = with_retries(lambda: _send(connection, "UploadModel", _model_pieces(checksum, pieces())))
     return str(answer.path)
 
 
@@ -106,10 +113,24 @@ def _pieces(path: str, offset: int = 0) -> Iterator[bytes]:
         raise NotFound(f"{path}: {error.strerror}") from error
 
 
-def _model_pieces(path: str, checksum: str) -> Iterator[Any]:
+def _joined(path: str) -> Optional[bytes]:
+    if path.endswith(".safetensors"):
+        return None
+    try:
+        return join_external_data(path)
+    except OSError as error:
+        raise NotFound(f"{path}: {error.strerror}") from error
+
+
+def _pieces_of(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), _PIECE_BYTES):
+        yield data[at:at + _PIECE_BYTES]
+
+
+def _model_pieces(checksum: str, pieces: Iterator[bytes]) -> Iterator[Any]:
     # A file that the server has is answered by its checksum: the first message needs no data.
     yield training_service_pb2.UploadModelRequest(sha256=checksum)
-    for piece in _pieces(path):
+    for piece in pieces:
         yield training_service_pb2.UploadModelRequest(data=piece)
 
 

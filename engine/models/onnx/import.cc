@@ -60,10 +60,13 @@ absl::StatusOr<NamedTensor> ParseTensor(absl::string_view bytes) {
   return NamedTensor{proto.name(), std::move(tensor)};
 }
 
-absl::StatusOr<Model> Model::Parse(absl::string_view bytes) {
+absl::StatusOr<Model> Model::Parse(absl::string_view bytes, const ReadPart& read) {
   auto impl = std::make_unique<Impl>();
   AMPD_RETURN_IF_ERROR(ParseProto(bytes, "model", &impl->proto));
   if (!impl->proto.has_graph()) return absl::InvalidArgumentError("[onnx] the model has no graph");
+  if (read != nullptr) {
+    AMPD_RETURN_IF_ERROR(TakeExternalData(static_cast<int64_t>(bytes.size()), read, &impl->proto).status());
+  }
   impl->lifted = LiftConstantWeights(&impl->proto);
   AMPD_RETURN_IF_ERROR(GiveIdentitiesTheirOwn(impl->proto.mutable_graph()));
   return Model(std::move(impl));

@@ -1,5 +1,5 @@
 // Reads ONNX models (https://onnx.ai) into graphs. Thread-safe: objects share nothing. Bytes are hostile: sizes are
-// checked before memory is taken, and tensors stored outside the model's file are refused.
+// checked before memory is taken, and tensors stored outside the model's file are read by who gives Parse() the means.
 #ifndef AMPD_ENGINE_MODELS_ONNX_IMPORT_H_
 #define AMPD_ENGINE_MODELS_ONNX_IMPORT_H_
 
@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/core/tensor.h"
 #include "engine/ir/graph.h"
+#include "proto/onnx/external_data.h"
 
 namespace ampd::models::onnx {
 
@@ -116,8 +117,10 @@ struct ImportedModel {
 class Model {
  public:
   // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean. Weights in
-  // Constant nodes, and Identities of initializers that only look alike, become initializers (initializers.h).
-  static absl::StatusOr<Model> Parse(absl::string_view bytes);
+  // Constant nodes, and Identities of initializers that only look alike, become initializers (initializers.h). What
+  // tensors have in other files is taken by `read`, whose errors are given on; a tensor whose file is not there, as all
+  // are not without `read`, is refused by what reads it.
+  static absl::StatusOr<Model> Parse(absl::string_view bytes, const ReadPart& read = nullptr);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
 
 namespace ampd::models::onnx {
 namespace {
@@ -82,6 +83,14 @@ absl::Status CopyTyped(const Proto& proto, const Shape& shape, DType dtype, std:
   }
 }
 
+// ", in FILE".
+std::string LocationOf(const ::onnx::TensorProto& proto) {
+  for (const ::onnx::StringStringEntryProto& entry : proto.external_data()) {
+    if (entry.key() == "location") return absl::StrCat(", in ", Quoted(entry.value()));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string ElementTypeName(int element_type) {
@@ -100,9 +109,10 @@ absl::StatusOr<DType> ToDType(int element_type) {
 
 absl::StatusOr<std::shared_ptr<const Tensor>> ToTensor(const ::onnx::TensorProto& proto) {
   if (proto.data_location() == Proto::EXTERNAL || proto.external_data_size() > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[onnx] tensor \"", proto.name(), "\" lies outside the model's file, which is not read; export ",
-                     "with external_data=False, or onnx.save_model(onnx.load(path), path) puts it into the file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "[onnx] tensor ", Quoted(proto.name()), " lies outside the model's file", LocationOf(proto), ", which ",
+        "is not there: it belongs beside that file, where `ampctl submit` finds it too; or export with ",
+        "external_data=False, or have onnx.save_model(onnx.load(path), path) put it into the file"));
   }
   if (proto.has_segment()) return Bad(proto, "is one segment of several");
   AMPD_ASSIGN_OR_RETURN(const DType dtype, ToDType(proto.data_type()));

@@ -341,8 +341,8 @@ TEST(OnnxImport, InitializersBehindOtherOutputsAreNotRead) {
   ASSERT_EQ(model->graph.parameters.size(), 1u);
   EXPECT_EQ(model->graph.parameters[0].name, "w");
   EXPECT_LT(model->graph.FindInput("elsewhere"), 0);
-  EXPECT_THAT(std::string(import("a").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
-  EXPECT_THAT(std::string(import("b").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
+  EXPECT_THAT(std::string(import("a").status().message()), HasSubstr("'elsewhere' lies outside the model's file"));
+  EXPECT_THAT(std::string(import("b").status().message()), HasSubstr("'elsewhere' lies outside the model's file"));
   EXPECT_THAT(std::string(import("c").status().message()), HasSubstr("sparse initializers"));
 }
 

@@ -1,0 +1,175 @@
+"""ONNX models of two files, as PyTorch's exporter writes them: read where the server has them, joined where a client sends them."""
+
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import ampd
+import ampd_process
+from ampd.v1.job_pb2 import Job
+from ampd_process import DaemonTest, eventually, glyphs_job
+
+PROTO = "/usr/include/onnx/onnx.proto"
+
+
+def job(path, **fields):
+    model = {"onnx": {"path": path}, "loss": {"softmax_cross_entropy": {}}}
+    return glyphs_job("external", model=model, **{"steps": 6, **fields})
+
+
+@unittest.skipUnless(os.path.exists(PROTO), f"no {PROTO}, of libonnx-dev")
+class OnnxExternalDataTest(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        # ONNX's own messages write what is read here.
+        out = os.path.join(self.folder, "generated")
+        os.mkdir(out)
+        subprocess.run(["protoc", "-I", os.path.dirname(PROTO), "--python_out", out, PROTO], check=True)
+        sys.path.insert(0, out)
+        self.addCleanup(sys.path.remove, out)
+        self.onnx = importlib.import_module("onnx_pb2")
+        self.nets = os.path.join(self.folder, "root", "nets")
+        os.makedirs(self.nets)
+        # Another model's, of the same name in a root that is looked at first.
+        other = os.path.join(self.folder, "other")
+        os.makedirs(os.path.join(other, "nets"))
+        with open(os.path.join(other, "nets", "net.onnx.data"), "wb") as file:
+            file.write(bytes(1 << 20))
+        self.here = self.daemon(data_roots=[other, os.path.join(self.folder, "root")])
+        done = self.here.run(glyphs_job(steps=2))
+        self.whole = os.path.join(self.nets, "whole.onnx")
+        result = self.here.ctl("download", done.id, self.whole)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.split("net.onnx", "net.onnx.data")
+
+    def split(self, name, location, **told):
+        """The whole model, with the data of its initializers in another file, at multiples of 4096."""
+        model = self.onnx.ModelProto()
+        with open(self.whole, "rb") as file:
+            model.ParseFromString(file.read())
+        data = b""
+        for tensor in model.graph.initializer:
+            data += bytes(-len(data) % 4096)
+            entries = {"location": location, "offset": len(data), "length": len(tensor.raw_data), **told}
+            data += tensor.raw_data
+            tensor.ClearField("raw_data")
+            tensor.data_location = self.onnx.TensorProto.EXTERNAL
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))
+        path = os.path.join(self.nets, name)
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString())
+        if not told and not location.startswith(("/", "..")):
+            os.makedirs(os.path.dirname(os.path.join(self.nets, location)), exist_ok=True)
+            with open(os.path.join(self.nets, location), "wb") as file:
+                file.write(data)
+        return path
+
+    def losses(self, job_id):
+        done = self.here.wait(job_id)
+        self.assert_state(done, "SUCCEEDED")
+        return [event.step.phases[0].loss for event in self.here.events(job_id) if event.HasField("step")]
+
+    def client(self):
+        return contextlib.closing(ampd.Client(self.here.grpc_address))
+
+    def test_it_is_trained_as_the_whole_file_is(self):
+        self.split("sub.onnx", "parts/of/sub.bin")
+        expected = self.losses(self.here.submit(job("nets/whole.onnx")).id)
+        self.assertEqual(len(expected), 6)
+        for path in ("nets/net.onnx", "nets/sub.onnx", os.path.join(self.nets, "net.onnx")):
+            self.assertEqual(self.losses(self.here.submit(job(path)).id), expected, path)
+        # Sent by a client.
+        file = self.write_job(job("./net.onnx"))
+        result = self.here.ctl("submit", file)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("net.onnx with the tensors in files beside it, ", result.stderr)
+        sent = result.stdout.split()[1]
+        self.assertEqual(self.losses(sent), expected)
+        with self.client() as client:
+            found = client.submit(job(os.path.join(self.nets, "net.onnx")))
+            self.assertTrue(found.proto.spec.model.onnx.path.startswith("upload:"))
+            self.assertEqual(self.losses(found.id), expected)
+            # Nothing to join: the file itself.
+            self.assertEqual(client.upload_model(self.whole), self.upload_name(self.whole))
+        # What comes home needs no other file.
+        home = os.path.join(self.folder, "home.onnx")
+        self.assertEqual(self.here.ctl("download", sent, home).returncode, 0)
+        model = self.onnx.ModelProto()
+        with open(home, "rb") as stream:
+            model.ParseFromString(stream.read())
+        self.assertFalse([t.name for t in model.graph.initializer if t.data_location == self.onnx.TensorProto.EXTERNAL])
+
+    def upload_name(self, path):
+        return "upload:" + subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
+
+    def write_job(self, spec):
+        path = os.path.join(self.nets, "job.json")
+        with open(path, "w") as file:
+            file.write(json.dumps(spec))
+        return path
+
+    def test_a_model_whose_other_file_is_lost_or_another_is_refused(self):
+        data = os.path.join(self.nets, "net.onnx.data")
+        started = self.here.submit(job("nets/net.onnx", steps=1000000))
+        self.here.wait_for_step(started.id, 3)
+        self.assertEqual(self.here.ctl("pause", started.id).returncode, 0)
+        eventually(lambda: self.here.get(started.id).state == Job.PAUSED, "the pause")
+        with open(data, "r+b") as file:
+            file.write(b"\1")
+        self.assertEqual(self.here.ctl("resume", started.id).returncode, 0)
+        ended = self.here.wait(started.id)
+        self.assert_state(ended, "FAILED")
+        self.assertIn("is another file than the one that was trained", ended.failure.message)
+        os.truncate(data, 5000)
+        self.assert_refused("net.onnx", "net.onnx.data: ends at byte 5000, before ")
+        os.remove(data)
+        self.assert_refused("net.onnx", "lies outside the model's file, in 'net.onnx.data', which is not there")
+
+    def assert_refused(self, name, message):
+        """By the server where it has the files, and where a client sends them."""
+        for spec in (job(f"nets/{name}"), job(f"./{name}")):
+            result = self.here.ctl("submit", self.write_job(spec))
+            self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+            self.assertIn("model.onnx.path", result.stderr)
+            self.assertIn(message, result.stderr)
+        return result
+
+    def test_a_model_gets_no_file_but_those_of_its_folder(self):
+        secret = os.path.join(self.folder, "secret")
+        with open(secret, "wb") as file:
+            file.write(bytes(1 << 20))
+        self.split("up.onnx", "../../secret")
+        self.split("absolute.onnx", secret)
+        for name in ("up.onnx", "absolute.onnx"):
+            self.assert_refused(name, "which is no path within the model's folder")
+        self.split("number.onnx", "net.onnx.data", offset="-4")
+        self.assert_refused("number.onnx", "lies elsewhere, with offset '-4'")
+        self.split("link.onnx", "linked")
+        os.remove(os.path.join(self.nets, "linked"))
+        os.symlink(secret, os.path.join(self.nets, "linked"))
+        for path in ("nets/link.onnx", "./link.onnx"):
+            result = self.here.ctl("submit", self.write_job(job(path)))
+            self.assertNotEqual(result.returncode, 0, path)
+            self.assertIn("linked", result.stderr)
+        with self.client() as client:
+            for name in ("up.onnx", "absolute.onnx", "link.onnx", "number.onnx"):
+                with self.assertRaises(ampd.InvalidArgument, msg=name):
+                    client.upload_model(os.path.join(self.nets, name))
+        # As caches of models have them.
+        cache = os.path.join(self.folder, "cache")
+        os.mkdir(cache)
+        for name in ("net.onnx", "net.onnx.data"):
+            os.symlink(os.path.join(self.nets, name), os.path.join(cache, name))
+        with self.client() as client:
+            self.assertEqual(client.upload_model(os.path.join(cache, "net.onnx")), client.upload_model(os.path.join(self.nets, "net.onnx")))
+        result = self.here.ctl("submit", self.write_job(job(os.path.join(cache, "net.onnx"))), "--dry-run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    ampd_process.main()
