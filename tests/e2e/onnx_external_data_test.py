@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +13,12 @@ import ampd
 import ampd_process
 from ampd.v1.job_pb2 import Job
 from ampd_process import DaemonTest, eventually, glyphs_job
+
+try:
+    import onnxscript  # which torch.onnx.export with dynamo=True needs  # noqa: F401
+    import torch
+except ImportError:
+    torch = None
 
 PROTO = "/usr/include/onnx/onnx.proto"
 
@@ -25,13 +32,7 @@ def job(path, **fields):
 class OnnxExternalDataTest(DaemonTest):
     def setUp(self):
         super().setUp()
-        # ONNX's own messages write what is read here.
-        out = os.path.join(self.folder, "generated")
-        os.mkdir(out)
-        subprocess.run(["protoc", "-I", os.path.dirname(PROTO), "--python_out", out, PROTO], check=True)
-        sys.path.insert(0, out)
-        self.addCleanup(sys.path.remove, out)
-        self.onnx = importlib.import_module("onnx_pb2")
+        self.onnx = self.messages()
         self.nets = os.path.join(self.folder, "root", "nets")
         os.makedirs(self.nets)
         # Another model's, of the same name in a root that is looked at first.
@@ -45,6 +46,17 @@ class OnnxExternalDataTest(DaemonTest):
         result = self.here.ctl("download", done.id, self.whole)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.split("net.onnx", "net.onnx.data")
+
+    def messages(self):
+        """ONNX's own, which write what is read here. Two packages of them cannot be loaded at once."""
+        if importlib.util.find_spec("onnx"):
+            return importlib.import_module("onnx")
+        out = os.path.join(self.folder, "generated")
+        os.mkdir(out)
+        subprocess.run(["protoc", "-I", os.path.dirname(PROTO), "--python_out", out, PROTO], check=True)
+        sys.path.insert(0, out)
+        self.addCleanup(sys.path.remove, out)
+        return importlib.import_module("onnx_pb2")
 
     def split(self, name, location, **told):
         """The whole model, with the data of its initializers in another file, at multiples of 4096."""
@@ -103,6 +115,21 @@ class OnnxExternalDataTest(DaemonTest):
         with open(home, "rb") as stream:
             model.ParseFromString(stream.read())
         self.assertFalse([t.name for t in model.graph.initializer if t.data_location == self.onnx.TensorProto.EXTERNAL])
+
+    @unittest.skipUnless(torch, "PyTorch and onnxscript are not installed for this python")
+    def test_what_pytorchs_exporter_writes_by_default(self):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+                                  torch.nn.Flatten(), torch.nn.Linear(8 * 14 * 14, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).eval()
+        losses = {}
+        for name, options in (("one.onnx", {"external_data": False}), ("two.onnx", {})):
+            path = os.path.join(self.nets, name)
+            torch.onnx.export(net, (torch.randn(2, 1, 28, 28),), path, dynamo=True, verbose=False,
+                              dynamic_shapes=({0: torch.export.Dim("n")},), **options)
+            self.assertEqual(os.path.exists(f"{path}.data"), name == "two.onnx")
+            losses[name] = self.losses(self.here.submit(job(f"nets/{name}")).id)
+        self.assertEqual(losses["one.onnx"], losses["two.onnx"])
+        self.assertEqual(len(losses["two.onnx"]), 6)
 
     def upload_name(self, path):
         return "upload:" + subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
