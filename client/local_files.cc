@@ -7,10 +7,15 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/output/text.h"
 #include "client/retry.h"
@@ -52,6 +57,8 @@ absl::StatusOr<std::string> ReadPiece(std::ifstream* file, const std::string& pa
 struct Sent {
   std::string path;
   std::optional<std::string> bytes;
+  // What the bytes were taken from, but for `path`.
+  std::set<std::string> beside;
   std::string checksum;
   int64_t size = 0;
 };
@@ -72,51 +79,100 @@ absl::StatusOr<v1::UploadModelResponse> UploadOnce(Connection* connection, const
       sent.checksum, [&] { return ReadPiece(&*file, sent.path); }, interrupt);
 }
 
-// What a tensor of the model at `path` has in another file. It would be sent, and a model from elsewhere could ask for
-// any file of this machine by a link: one may lead to the model's folder, or to that of the file which the model's own
-// link, as in caches of models, leads to.
-absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(path, error).parent_path();
-  const fs::path file = fs::canonical(folder / part.location, error);
-  if (error || !IsFile(file.string())) return absl::NotFoundError(part.location);
-  const fs::path home = fs::canonical(folder, error), model = fs::canonical(path, error);
-  const auto [end, rest] = std::mismatch(home.begin(), home.end(), file.begin(), file.end());
-  if (end != home.end() && file.parent_path() != model.parent_path()) {
-    return absl::PermissionDeniedError(absl::StrCat(part.location, ": leads out of the model's folder"));
+// Whether the file may need others: it holds the key that says where tensors lie.
+absl::StatusOr<bool> MayNeedOthers(const std::string& path) {
+  const std::string key = kExternalLocationKey;
+  absl::StatusOr<std::ifstream> file = OpenFile(path);
+  if (!file.ok()) return file.status();
+  std::string end;
+  while (true) {
+    const absl::StatusOr<std::string> piece = ReadPiece(&*file, path);
+    if (!piece.ok()) return piece.status();
+    if (piece->empty()) return false;
+    absl::StrAppend(&end, *piece);
+    if (end.find(key) != std::string::npos) return true;
+    end.erase(0, end.size() - std::min(end.size(), key.size() - 1));
   }
-  const absl::StatusOr<int64_t> length = part.LengthWithin(static_cast<int64_t>(fs::file_size(file, error)));
-  if (!length.ok()) return length.status();
-  absl::StatusOr<std::ifstream> stream = OpenFile(file.string());
-  if (!stream.ok()) return absl::PermissionDeniedError(stream.status().message());
-  std::string bytes(static_cast<size_t>(*length), '\0');
-  stream->seekg(part.offset);
-  stream->read(bytes.data(), *length);
-  if (stream->gcount() == *length) return bytes;
-  return absl::DataLossError(absl::StrCat(file.string(), ": cannot be read to its end"));
 }
 
-// The file as one that needs no other; nullopt where it needs none.
-absl::StatusOr<std::optional<std::string>> Joined(const std::string& path) {
+bool IsHidden(absl::string_view location) {
+  for (const absl::string_view part : absl::StrSplit(location, '/')) {
+    if (part.size() > 1 && part[0] == '.') return true;
+  }
+  return false;
+}
+
+// The file, with all links followed, in which a tensor of the model at `path` lies. What is read of it is sent, and a
+// model from elsewhere could ask for any file of this machine.
+absl::StatusOr<std::string> FindBeside(const std::string& path, const std::string& location) {
+  const auto refused = [&](absl::string_view why) {
+    return absl::PermissionDeniedError(absl::StrCat(Quoted(location), " ", why));
+  };
+  if (IsHidden(location)) return refused("is hidden: such files are not sent");
   std::error_code error;
-  const auto size = fs::file_size(path, error);
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  const fs::path file = fs::canonical(folder / location, error);
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
+    return absl::NotFoundError(location);
+  }
+  if (error) return refused(error.message());
+  const fs::path home = fs::canonical(folder, error);
+  if (error) return refused(error.message());
+  if (std::mismatch(home.begin(), home.end(), file.begin(), file.end()).first != home.end()) {
+    return refused("leads out of the model's folder: copy the files that links lead to (cp -L) and send the copies");
+  }
+  if (!IsFile(file.string())) return refused("is no regular file");
+  return file.string();
+}
+
+absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part) {
+  absl::StatusOr<std::string> file = FindBeside(path, part.location);
+  if (!file.ok()) return file.status();
+  std::error_code error;
+  const absl::StatusOr<int64_t> length = part.LengthWithin(static_cast<int64_t>(fs::file_size(*file, error)));
+  if (!length.ok()) return length.status();
+  std::ifstream stream(*file, std::ios::binary);
+  if (!stream) return absl::PermissionDeniedError(absl::StrCat(Quoted(part.location), ": ", std::strerror(errno)));
+  std::string bytes(static_cast<size_t>(*length), '\0');
+  stream.seekg(part.offset);
+  stream.read(bytes.data(), *length);
+  if (stream.gcount() == *length) return bytes;
+  return absl::DataLossError(absl::StrCat(Quoted(part.location), " cannot be read to its end"));
+}
+
+// Gives `sent` the file's bytes with those that its tensors have in others, where there are such.
+absl::Status Join(Sent* sent) {
+  std::error_code error;
+  const auto size = fs::file_size(sent->path, error);
   // Who reads it says what is wrong with it.
-  if (error || size > static_cast<uintmax_t>(kMostOnnxBytes)) return std::nullopt;
-  absl::StatusOr<std::ifstream> file = OpenFile(path);
+  if (error || size > static_cast<uintmax_t>(kMostOnnxBytes)) return absl::OkStatus();
+  const absl::StatusOr<bool> may = MayNeedOthers(sent->path);
+  if (!may.ok()) return may.status();
+  if (!*may) return absl::OkStatus();
+  absl::StatusOr<std::ifstream> file = OpenFile(sent->path);
   if (!file.ok()) return file.status();
   std::string bytes(size, '\0');
   file->read(bytes.data(), static_cast<std::streamsize>(size));
-  if (static_cast<uintmax_t>(file->gcount()) != size)
-    return absl::DataLossError(absl::StrCat(path, ": cannot be read"));
-  return JoinExternalData(bytes, [&](const ExternalPart& part) { return ReadBeside(path, part); });
+  if (static_cast<uintmax_t>(file->gcount()) != size) {
+    return absl::DataLossError(absl::StrCat(sent->path, ": cannot be read"));
+  }
+  const auto read = [&](const ExternalPart& part) {
+    absl::StatusOr<std::string> taken = ReadBeside(sent->path, part);
+    if (taken.ok()) sent->beside.insert(part.location);
+    return taken;
+  };
+  absl::StatusOr<std::optional<std::string>> joined = JoinExternalData(std::move(bytes), read);
+  if (!joined.ok()) {
+    return absl::Status(joined.status().code(), absl::StrCat(sent->path, ": ", joined.status().message()));
+  }
+  sent->bytes = *std::move(joined);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Sent> Prepare(const std::string& path, bool is_onnx) {
   Sent sent{.path = path};
   if (is_onnx) {
-    absl::StatusOr<std::optional<std::string>> joined = Joined(path);
-    if (!joined.ok()) return absl::Status(joined.status().code(), absl::StrCat(path, ": ", joined.status().message()));
-    sent.bytes = *std::move(joined);
+    if (absl::Status status = Join(&sent); !status.ok()) return status;
   }
   if (sent.bytes.has_value()) {
     Sha256 digest;
@@ -133,12 +189,24 @@ absl::StatusOr<Sent> Prepare(const std::string& path, bool is_onnx) {
   return sent;
 }
 
+// " with a, b and 3 more files", or "".
+std::string BesideText(const Sent& sent) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> shown;
+  for (const std::string& file : sent.beside) {
+    if (shown.size() < kShown) shown.push_back(Clean(file));
+  }
+  if (shown.empty()) return "";
+  const size_t more = sent.beside.size() - shown.size();
+  return absl::StrCat(" with ", absl::StrJoin(shown, ", "), more > 0 ? absl::StrCat(" and ", more, " more files") : "");
+}
+
 // The upload's name in specs.
 absl::StatusOr<std::string> Upload(Connection* connection, const Sent& sent, Interrupt* interrupt, std::ostream* log) {
   constexpr int kAttempts = 5;
   if (log != nullptr) {
-    *log << "sending " << sent.path << (sent.bytes.has_value() ? " with the tensors in files beside it, " : ", ")
-         << Bytes(sent.size) << ", unless the server has it" << std::endl;
+    *log << "sending " << sent.path << BesideText(sent) << ", " << Bytes(sent.size) << ", unless the server has it"
+         << std::endl;
   }
   Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
   absl::StatusOr<v1::UploadModelResponse> answer = UploadOnce(connection, sent, interrupt);

@@ -21,7 +21,8 @@ class TopHistory {
   // Of one step report.
   struct Point {
     int64_t step;
-    // Of the first phase; NaN where no loss was finite. Where it took no step, that of the point before.
+    // Of the first phase; NaN where no loss was finite. Where it is known that it took no step, that of the point
+    // before.
     double loss;
     double scale;
     double samples_per_second;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "engine/data/path.h"
@@ -15,39 +17,72 @@
 #include "engine/train/finite_tensors.h"
 #include "engine/train/model_file.h"
 #include "engine/train/sha256.h"
+#include "proto/spec/names.h"
 
 namespace ampd::train {
 
 namespace {
 
-// Beside the files themselves, which engine/models keeps by path too.
-struct Checksums {
-  Mutex mutex;
-  std::map<std::string, std::string> by_path ABSL_GUARDED_BY(mutex);
+// What was read of a model.
+struct Contents {
+  // Of its file, followed by what tensors have in others.
+  std::string checksum;
+  // Those, and those that are not there.
+  std::set<std::string> others, missing;
 };
 
-Checksums& TheChecksums() {
-  static auto* const checksums = new Checksums;
-  return *checksums;
+// Beside the files themselves, which engine/models keeps by path too.
+struct AllContents {
+  Mutex mutex;
+  std::map<std::string, Contents> by_path ABSL_GUARDED_BY(mutex);
+};
+
+AllContents& TheContents() {
+  static auto* const contents = new AllContents;
+  return *contents;
 }
 
-// Those of `roots` in which the model's other files are looked up: the one that has it, lest they be another's of the
-// same name.
-std::vector<std::string> RootsOf(const std::string& path, const std::vector<std::string>& roots) {
-  // An absolute path names its root, and those beside it too.
-  if (IsUpload(path) || absl::StartsWith(path, "/")) return roots;
-  for (const std::string& root : roots) {
-    if (!absl::IsNotFound(data::OpenBeneath(path, {root}).status())) return {root};
+Contents ContentsOf(const ResolvedJobSpec& spec) {
+  if (!spec.proto().model().has_onnx()) return {};
+  AllContents& contents = TheContents();
+  const MutexLock lock(&contents.mutex);
+  const auto found = contents.by_path.find(spec.proto().model().onnx().path());
+  return found == contents.by_path.end() ? Contents() : found->second;
+}
+
+// "'a', 'b' and 3 more files".
+std::string ListOf(const std::set<std::string>& files) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> shown;
+  for (const std::string& file : files) {
+    if (shown.size() < kShown) shown.push_back(Quoted(file));
+  }
+  const std::string rest = files.size() > kShown ? absl::StrCat(" and ", files.size() - kShown, " more files") : "";
+  return absl::StrCat(absl::StrJoin(shown, ", "), rest);
+}
+
+// The root that has the model: another's files of the same name are none of its own. All are one for an absolute path,
+// which names its root, and so do those beside it.
+absl::Span<const std::string> RootOf(const std::string& path, absl::Span<const std::string> roots) {
+  if (absl::StartsWith(path, "/")) return roots;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    // A link that leads to another root is there, too.
+    if (!absl::IsNotFound(data::OpenBeneath(path, roots.subspan(i, 1)).status())) return roots.subspan(i, 1);
   }
   return roots;
 }
 
-// An upload has nothing beside it.
+// `root`: the model's, of `roots`. An upload has nothing beside it.
 absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part,
-                                       const std::vector<std::string>& roots) {
+                                       absl::Span<const std::string> root, const std::vector<std::string>& roots) {
   if (IsUpload(path)) return absl::NotFoundError("");
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  AMPD_ASSIGN_OR_RETURN(const auto file, data::OpenBeneath(absl::StrCat(folder, part.location), roots));
+  const std::string beside = absl::StrCat(path.substr(0, path.rfind('/') + 1), part.location);
+  absl::Status there = data::OpenBeneath(beside, root).status();
+  if (absl::IsNotFound(there)) return there;
+  // With all of them, as a link may lead from one to another; the first has it.
+  std::vector<std::string> ordered(root.begin(), root.end());
+  ordered.insert(ordered.end(), roots.begin(), roots.end());
+  AMPD_ASSIGN_OR_RETURN(const auto file, data::OpenBeneath(beside, ordered));
   AMPD_ASSIGN_OR_RETURN(const int64_t length, part.LengthWithin(file->size()));
   std::string bytes(static_cast<size_t>(length), '\0');
   AMPD_RETURN_IF_ERROR(file->ReadAt(part.offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()}));
@@ -60,41 +95,49 @@ absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::st
                           const std::string& upload_dir) {
   if (!spec.proto().model().has_onnx()) return absl::OkStatus();
   const std::string& path = spec.proto().model().onnx().path();
-  const std::vector<std::string> roots = RootsOf(path, data_roots);
-  AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, roots, upload_dir, kMostOnnxBytes));
+  AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, data_roots, upload_dir, kMostOnnxBytes));
+  const absl::Span<const std::string> root = RootOf(path, data_roots);
   Sha256 sha256;
   sha256.Append(bytes);
-  const ReadPart read = [&](const ExternalPart& part) -> absl::StatusOr<std::string> {
-    AMPD_ASSIGN_OR_RETURN(std::string taken, ReadBeside(path, part, roots));
-    sha256.Append(taken);
+  Contents contents;
+  const ReadPart read = [&](const ExternalPart& part) {
+    absl::StatusOr<std::string> taken = ReadBeside(path, part, root, data_roots);
+    if (taken.ok()) sha256.Append(*taken);
+    (absl::IsNotFound(taken.status()) ? contents.missing : contents.others).insert(part.location);
     return taken;
   };
-  absl::StatusOr<models::onnx::Model> parsed = models::onnx::Model::Parse(bytes, read);
+  const auto& outputs = spec.proto().model().onnx().outputs();
+  absl::StatusOr<models::onnx::Model> parsed =
+      models::onnx::Model::Parse(bytes, read, {outputs.begin(), outputs.end()});
   if (!parsed.ok()) return Annotate(parsed.status(), path);
   models::ProvideOnnxFile(path, std::make_shared<const models::onnx::Model>(*std::move(parsed)));
-  std::string checksum = sha256.HexDigest();
-  Checksums& checksums = TheChecksums();
-  const MutexLock lock(&checksums.mutex);
-  checksums.by_path[path] = std::move(checksum);
+  contents.checksum = sha256.HexDigest();
+  AllContents& all = TheContents();
+  const MutexLock lock(&all.mutex);
+  all.by_path[path] = std::move(contents);
   return absl::OkStatus();
 }
 
-std::string OnnxChecksum(const ResolvedJobSpec& spec) {
-  if (!spec.proto().model().has_onnx()) return "";
-  Checksums& checksums = TheChecksums();
-  const MutexLock lock(&checksums.mutex);
-  const auto found = checksums.by_path.find(spec.proto().model().onnx().path());
-  return found == checksums.by_path.end() ? "" : found->second;
-}
+std::string OnnxChecksum(const ResolvedJobSpec& spec) { return ContentsOf(spec).checksum; }
 
 absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& trained) {
-  const std::string now = OnnxChecksum(spec);
-  if (trained.empty() || now.empty() || now == trained) return absl::OkStatus();
+  const Contents now = ContentsOf(spec);
+  if (trained.empty() || now.checksum.empty() || now.checksum == trained) return absl::OkStatus();
+  const std::string& path = spec.proto().model().onnx().path();
+  std::string what;
+  if (!now.missing.empty()) {
+    what = absl::StrCat(path, " is not what was trained: ", ListOf(now.missing),
+                        ", where tensors of it lie, is not there; put that back");
+  } else if (!now.others.empty()) {
+    what = absl::StrCat(path, " is another file than the one that was trained, or tensors of it in ",
+                        ListOf(now.others), " are others (the SHA-256 of its bytes and theirs is ", now.checksum,
+                        ", was ", trained, "); put those files back");
+  } else {
+    what = absl::StrCat(path, " is another file than the one that was trained (its SHA-256 is ", now.checksum, ", was ",
+                        trained, "), perhaps another network; put that file back");
+  }
   return WithFailureClass(absl::FailedPreconditionError(absl::StrCat(
-                              "model.onnx.path: ", spec.proto().model().onnx().path(),
-                              " is another file than the one that was trained (its SHA-256 is ", now, ", was ", trained,
-                              "), perhaps another network; put that file back, or begin another job, "
-                              "with start_from for these weights")),
+                              "model.onnx.path: ", what, ", or begin another job, with start_from for these weights")),
                           v1::Failure::DATA);
 }
 

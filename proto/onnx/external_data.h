@@ -22,9 +22,13 @@ namespace ampd {
 // No model has more bytes, those of its tensors elsewhere among them: what one protobuf message can hold.
 inline constexpr int64_t kMostOnnxBytes = (int64_t{1} << 31) - 1;
 
+// The key without which no tensor lies elsewhere: a file that does not hold these bytes needs no other.
+inline constexpr char kExternalLocationKey[] = "location";
+
 // What one tensor takes of a file.
 struct ExternalPart {
-  // Relative to the model's folder; neither empty nor absolute, and without "..", and zero bytes.
+  // Relative to the model's folder: not empty, at most 4,096 bytes, not absolute; no part of it is "..", and it holds
+  // no zero byte.
   std::string location;
   int64_t offset = 0;
   // All that follows `offset` where it is not told.
@@ -38,15 +42,19 @@ struct ExternalPart {
 // The bytes of a part. NOT_FOUND where there is no such file; other errors name it.
 using ReadPart = std::function<absl::StatusOr<std::string>(const ExternalPart& part)>;
 
-// Puts into the tensors of `model`, in its graphs, branches and functions, what they have elsewhere; true where there
-// was such a one. Those whose file is not there stay as they are, for who reads them to refuse: an output may not
-// depend on them. `model_bytes`: of the file that `model` was read from. Errors name the tensor: INVALID_ARGUMENT for a
-// place that may not or cannot be, and `read`'s.
-absl::StatusOr<bool> TakeExternalData(int64_t model_bytes, const ReadPart& read, ::onnx::ModelProto* model);
+// Whether an initializer of the model's own graph is wanted.
+using IsNeeded = std::function<bool(const std::string& initializer)>;
 
-// The model's file as one that needs no other: `bytes`, its own, with what its tensors have elsewhere; nullopt where
-// there is nothing to take, and where the bytes are no model. Errors are TakeExternalData()'s.
-absl::StatusOr<std::optional<std::string>> JoinExternalData(const std::string& bytes, const ReadPart& read);
+// Puts into the tensors of `model`, in its graphs, branches and functions, what they have elsewhere; true where there
+// was such a one. Initializers of its own graph that are not `needed` (null: all are) stay as they are, and so do
+// tensors whose file is not there, for who reads them to refuse. `model_bytes`: of the file that `model` was read from.
+// Errors name the tensor: INVALID_ARGUMENT for a place that may not or cannot be, and `read`'s.
+absl::StatusOr<bool> TakeExternalData(int64_t model_bytes, const IsNeeded& needed, const ReadPart& read,
+                                      ::onnx::ModelProto* model);
+
+// The model's file as one that needs no other: `bytes`, its own, with what all its tensors have elsewhere; nullopt
+// where there is nothing to take, and where the bytes are no model. Errors are TakeExternalData()'s.
+absl::StatusOr<std::optional<std::string>> JoinExternalData(std::string bytes, const ReadPart& read);
 
 }  // namespace ampd
 

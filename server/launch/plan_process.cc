@@ -4,58 +4,70 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "proto/spec/dataset_path.h"
 #include "server/launch/sanitized.h"
 
 namespace ampd {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// No file of ONNX's is larger.
+// No model of ONNX's is larger.
 constexpr int64_t kMostModelBytes = 2 * kGiB;
 constexpr int64_t kSecondsForGiB = 60;
 
 // The file's bytes, what is parsed of them, and graphs of training and evaluation, each with the weights of its own.
 constexpr int64_t kCopies = 6;
 
-// Of one file, and of all that lie in its folder: its tensors may lie in any of them, which only who parses it knows.
+// Of a folder's files and those beneath it: that many at most.
 constexpr int kMostFilesLookedAt = 4096;
 
-int64_t BytesOf(const std::string& path, bool has_others) {
+int64_t BytesOf(const std::string& path) {
   struct stat file = {};
   if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return 0;
-  int64_t bytes = std::min<int64_t>(file.st_size, kMostModelBytes);
-  if (!has_others) return bytes;
+  return std::min<int64_t>(file.st_size, kMostModelBytes);
+}
+
+// Of the model and all that lies beside and beneath it: tensors may lie in any of these files, and in which only who
+// parses the model knows.
+int64_t BytesBeside(const std::string& path) {
+  int64_t bytes = BytesOf(path);
+  if (bytes == 0) return 0;
   bytes = 0;
   std::error_code error;
   int looked_at = 0;
-  for (std::filesystem::directory_iterator entry(std::filesystem::path(path).parent_path(), error), end;
+  for (std::filesystem::recursive_directory_iterator entry(std::filesystem::path(path).parent_path(), error), end;
        !error && entry != end && looked_at < kMostFilesLookedAt && bytes < kMostModelBytes;
        entry.increment(error), ++looked_at) {
-    if (stat(entry->path().c_str(), &file) == 0 && S_ISREG(file.st_mode)) {
-      bytes += std::min<int64_t>(file.st_size, kMostModelBytes);
-    }
+    bytes += BytesOf(entry->path().string());
   }
-  return std::min(bytes, kMostModelBytes);
+  return std::clamp(bytes, BytesOf(path), kMostModelBytes);
 }
 
 // Of the model that `path` names, which who plans opens and checks; 0 where there is none.
 int64_t ModelBytes(const v1::PlanRequest& request) {
   absl::string_view path = request.spec().model().onnx().path();
-  if (absl::ConsumePrefix(&path, "upload:")) {
-    return BytesOf(absl::StrCat(request.upload_dir(), "/", path), /*has_others=*/false);
-  }
+  if (absl::ConsumePrefix(&path, "upload:")) return BytesOf(absl::StrCat(request.upload_dir(), "/", path));
+  if (absl::StartsWith(path, "/")) return BytesBeside(std::string(path));
+  const absl::StatusOr<DatasetPath> dataset = ParseDatasetPath(path);
   int64_t bytes = 0;
   for (const std::string& root : request.data_roots()) {
-    bytes = std::max(bytes, BytesOf(absl::StrCat(root, "/", path), /*has_others=*/true));
+    const std::optional<std::string> datasets = FolderOfDatasetRoot(root);
+    if (datasets.has_value() != dataset.ok()) continue;
+    const std::string place = datasets.has_value()
+                                  ? absl::StrCat(DatasetFilesFolder(*datasets, dataset->name), "/", dataset->path)
+                                  : absl::StrCat(root, "/", path);
+    bytes = std::max(bytes, BytesBeside(place));
   }
   return bytes;
 }

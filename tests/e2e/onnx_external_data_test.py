@@ -5,12 +5,14 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
 
 import ampd
 import ampd_process
+from ampd.v1 import training_service_pb2
 from ampd.v1.job_pb2 import Job
 from ampd_process import DaemonTest, eventually, glyphs_job
 
@@ -25,7 +27,7 @@ PROTO = "/usr/include/onnx/onnx.proto"
 
 def job(path, **fields):
     model = {"onnx": {"path": path}, "loss": {"softmax_cross_entropy": {}}}
-    return glyphs_job("external", model=model, **{"steps": 6, **fields})
+    return glyphs_job("external", **{"steps": 6, "model": model, **fields})
 
 
 @unittest.skipUnless(os.path.exists(PROTO), f"no {PROTO}, of libonnx-dev")
@@ -36,11 +38,11 @@ class OnnxExternalDataTest(DaemonTest):
         self.nets = os.path.join(self.folder, "root", "nets")
         os.makedirs(self.nets)
         # Another model's, of the same name in a root that is looked at first.
-        other = os.path.join(self.folder, "other")
-        os.makedirs(os.path.join(other, "nets"))
-        with open(os.path.join(other, "nets", "net.onnx.data"), "wb") as file:
+        self.other = os.path.join(self.folder, "other")
+        os.makedirs(os.path.join(self.other, "nets"))
+        with open(os.path.join(self.other, "nets", "net.onnx.data"), "wb") as file:
             file.write(bytes(1 << 20))
-        self.here = self.daemon(data_roots=[other, os.path.join(self.folder, "root")])
+        self.here = self.daemon(data_roots=[self.other, os.path.join(self.folder, "root")])
         done = self.here.run(glyphs_job(steps=2))
         self.whole = os.path.join(self.nets, "whole.onnx")
         result = self.here.ctl("download", done.id, self.whole)
@@ -99,7 +101,7 @@ class OnnxExternalDataTest(DaemonTest):
         file = self.write_job(job("./net.onnx"))
         result = self.here.ctl("submit", file)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("net.onnx with the tensors in files beside it, ", result.stderr)
+        self.assertIn("net.onnx with net.onnx.data, ", result.stderr)
         sent = result.stdout.split()[1]
         self.assertEqual(self.losses(sent), expected)
         with self.client() as client:
@@ -151,9 +153,15 @@ class OnnxExternalDataTest(DaemonTest):
         self.assertEqual(self.here.ctl("resume", started.id).returncode, 0)
         ended = self.here.wait(started.id)
         self.assert_state(ended, "FAILED")
-        self.assertIn("is another file than the one that was trained", ended.failure.message)
+        self.assertIn("nets/net.onnx is another file than the one that was trained, or tensors of it in 'net.onnx.data' are others",
+                      ended.failure.message)
+        os.rename(data, data + "2")
+        self.assertEqual(self.here.ctl("retry", started.id).returncode, 0)
+        self.assertIn("is not what was trained: 'net.onnx.data', where tensors of it lie, is not there",
+                      self.here.wait(started.id).failure.message)
+        os.rename(data + "2", data)
         os.truncate(data, 5000)
-        self.assert_refused("net.onnx", "net.onnx.data: ends at byte 5000, before ")
+        self.assert_refused("net.onnx", "'net.onnx.data' ends at byte 5000, before ")
         os.remove(data)
         self.assert_refused("net.onnx", "lies outside the model's file, in 'net.onnx.data', which is not there")
 
@@ -187,15 +195,59 @@ class OnnxExternalDataTest(DaemonTest):
             for name in ("up.onnx", "absolute.onnx", "link.onnx", "number.onnx"):
                 with self.assertRaises(ampd.InvalidArgument, msg=name):
                     client.upload_model(os.path.join(self.nets, name))
-        # As caches of models have them.
-        cache = os.path.join(self.folder, "cache")
-        os.mkdir(cache)
+        # By HTTP and in other ways the server has the model alone.
+        upload = self.upload_name(self.split("alone.onnx", "net.onnx.data"))
+        shutil.copy(os.path.join(self.nets, "alone.onnx"), os.path.join(self.here.state_dir, "uploads", upload.partition(":")[2]))
+        result = self.here.ctl("submit", self.write_job(job(upload)))
+        self.assertIn("which is not there", result.stderr)
+
+    def test_hidden_files_are_not_sent(self):
+        for location in (".netrc", ".ssh/id", "./.netrc"):
+            self.split("hidden.onnx", location)
+            result = self.here.ctl("submit", self.write_job(job("./hidden.onnx")))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("is hidden: such files are not sent", result.stderr)
+            with self.client() as client, self.assertRaisesRegex(ampd.InvalidArgument, "is hidden"):
+                client.submit(job(os.path.join(self.nets, "hidden.onnx")))
+        self.split("plain.onnx", "./plain.data")
+        self.assertEqual(self.here.ctl("submit", self.write_job(job("./plain.onnx")), "--dry-run").returncode, 0)
+
+    def test_links_from_root_to_root_are_followed(self):
+        shutil.copy(self.whole, os.path.join(self.other, "whole2.onnx"))
+        os.symlink(os.path.join(self.nets, "whole.onnx"), os.path.join(self.other, "nets", "linked.onnx"))
+        os.symlink(self.nets, os.path.join(self.other, "folder"))
+        os.makedirs(os.path.join(self.other, "both"))
         for name in ("net.onnx", "net.onnx.data"):
-            os.symlink(os.path.join(self.nets, name), os.path.join(cache, name))
-        with self.client() as client:
-            self.assertEqual(client.upload_model(os.path.join(cache, "net.onnx")), client.upload_model(os.path.join(self.nets, "net.onnx")))
-        result = self.here.ctl("submit", self.write_job(job(os.path.join(cache, "net.onnx"))), "--dry-run")
+            os.symlink(os.path.join(self.nets, name), os.path.join(self.other, "both", name))
+        expected = self.losses(self.here.submit(job("whole2.onnx")).id)
+        for path in ("nets/linked.onnx", "folder/net.onnx", "both/net.onnx"):
+            self.assertEqual(self.losses(self.here.submit(job(path)).id), expected, path)
+
+    def test_uploaded_datasets_and_sweeps_may_hold_them(self):
+        result = self.here.ctl("datasets", "upload", "models", self.nets)
         self.assertEqual(result.returncode, 0, result.stderr)
+        expected = self.losses(self.here.submit(job("nets/whole.onnx")).id)
+        self.assertEqual(self.losses(self.here.submit(job("dataset:models/net.onnx")).id), expected)
+        file = self.write_job(job("nets/whole.onnx", sweep={"grid": {"model.onnx.path": ["./net.onnx", "nets/net.onnx"]}}))
+        result = self.here.ctl("submit", file)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("net.onnx with net.onnx.data, ", result.stderr)
+        swept = [one.id for one in self.here.api().ListJobs(training_service_pb2.ListJobsRequest()).jobs if one.HasField("sweep")]
+        self.assertEqual([self.losses(one) for one in swept], [expected, expected])
+
+    def test_what_the_output_does_not_depend_on_is_not_read(self):
+        model = self.onnx.ModelProto()
+        path = os.path.join(self.nets, "net.onnx")
+        with open(path, "rb") as file:
+            model.ParseFromString(file.read())
+        unread = model.graph.initializer.add(name="unread", data_type=1, dims=[4], data_location=self.onnx.TensorProto.EXTERNAL)
+        unread.external_data.add(key="location", value="../../secret")
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString())
+        output = model.graph.output[0].name
+        self.assert_refused("net.onnx", "which is no path within the model's folder")
+        model = {"onnx": {"path": "nets/net.onnx", "outputs": [output]}, "loss": {"softmax_cross_entropy": {}}}
+        self.assertEqual(len(self.losses(self.here.submit(job("", model=model)).id)), 6)
 
 
 if __name__ == "__main__":

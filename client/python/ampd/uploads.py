@@ -18,10 +18,10 @@ _PIECE_BYTES = 1 << 20
 _PREFIX = "upload:"
 
 
-def upload_model(connection: Connection, path: str) -> str:
+def upload_model(connection: Connection, path: str, is_onnx: Optional[bool] = None) -> str:
     """Sends a model file, unless the server has it, and returns what specs call it: "upload:<sha256>". What tensors of an ONNX model
-    have in files beside it is sent in one file with it."""
-    joined = _joined(path)
+    have in files beside it is sent in one file with it; `is_onnx`: by default, where the name is none of safetensors."""
+    joined = _joined(path) if is_onnx or is_onnx is None and not path.endswith(".safetensors") else None
     checksum = sha256_of(path) if joined is None else hashlib.sha256(joined).hexdigest()
 
     def pieces() -> Iterator[bytes]:
@@ -62,7 +62,10 @@ def upload_local_files(connection: Connection, spec: Spec) -> None:
     for field, message in named:
         local = _local_file(message.path, spec.folder_of(field), field)
         if local:
-            message.path = upload_model(connection, local)
+            try:
+                message.path = upload_model(connection, local, is_onnx=field == "model.onnx.path")
+            except InvalidArgument as error:
+                raise error if error.violations else invalid([FieldViolation(field, str(error))]) from error
 
 
 def parse_source(source: str) -> job_pb2.WeightSource:
@@ -114,8 +117,6 @@ def _pieces(path: str, offset: int = 0) -> Iterator[bytes]:
 
 
 def _joined(path: str) -> Optional[bytes]:
-    if path.endswith(".safetensors"):
-        return None
     try:
         return join_external_data(path)
     except OSError as error:

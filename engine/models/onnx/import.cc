@@ -60,12 +60,15 @@ absl::StatusOr<NamedTensor> ParseTensor(absl::string_view bytes) {
   return NamedTensor{proto.name(), std::move(tensor)};
 }
 
-absl::StatusOr<Model> Model::Parse(absl::string_view bytes, const ReadPart& read) {
+absl::StatusOr<Model> Model::Parse(absl::string_view bytes, const ReadPart& read,
+                                   const std::vector<std::string>& outputs) {
   auto impl = std::make_unique<Impl>();
   AMPD_RETURN_IF_ERROR(ParseProto(bytes, "model", &impl->proto));
   if (!impl->proto.has_graph()) return absl::InvalidArgumentError("[onnx] the model has no graph");
   if (read != nullptr) {
-    AMPD_RETURN_IF_ERROR(TakeExternalData(static_cast<int64_t>(bytes.size()), read, &impl->proto).status());
+    const Reach reach = ReachOutputs(impl->proto.graph(), outputs);
+    const auto needed = [&](const std::string& name) { return outputs.empty() || reach.values.count(name) > 0; };
+    AMPD_RETURN_IF_ERROR(TakeExternalData(static_cast<int64_t>(bytes.size()), needed, read, &impl->proto).status());
   }
   impl->lifted = LiftConstantWeights(&impl->proto);
   AMPD_RETURN_IF_ERROR(GiveIdentitiesTheirOwn(impl->proto.mutable_graph()));

@@ -118,9 +118,11 @@ class Model {
  public:
   // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean. Weights in
   // Constant nodes, and Identities of initializers that only look alike, become initializers (initializers.h). What
-  // tensors have in other files is taken by `read`, whose errors are given on; a tensor whose file is not there, as all
-  // are not without `read`, is refused by what reads it.
-  static absl::StatusOr<Model> Parse(absl::string_view bytes, const ReadPart& read = nullptr);
+  // tensors have in other files is taken by `read`, whose errors are given on, of the model's own initializers those
+  // that `outputs` may depend on (empty: all). A tensor whose file is not there, as none is without `read`, is refused
+  // by what reads it.
+  static absl::StatusOr<Model> Parse(absl::string_view bytes, const ReadPart& read = nullptr,
+                                     const std::vector<std::string>& outputs = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

@@ -108,7 +108,7 @@ absl::StatusOr<DType> ToDType(int element_type) {
 }
 
 absl::StatusOr<std::shared_ptr<const Tensor>> ToTensor(const ::onnx::TensorProto& proto) {
-  if (proto.data_location() == Proto::EXTERNAL || proto.external_data_size() > 0) {
+  if (proto.data_location() == Proto::EXTERNAL) {
     return absl::InvalidArgumentError(absl::StrCat(
         "[onnx] tensor ", Quoted(proto.name()), " lies outside the model's file", LocationOf(proto), ", which ",
         "is not there: it belongs beside that file, where `ampctl submit` finds it too; or export with ",

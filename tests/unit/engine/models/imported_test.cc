@@ -580,7 +580,7 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
                ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
   }
   EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: Multinomial draw: "));
-  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'best'"}), HasSubstr("\"thresholds\" lies outside"));
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'best'"}), HasSubstr("'thresholds' lies outside"));
 }
 
 // A Convnet that makes its image larger by sizes, among which the file's batch stands.

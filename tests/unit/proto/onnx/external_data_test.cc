@@ -1,6 +1,7 @@
 // What tensors have in other files is put where they are, and nothing that may not be.
 #include "proto/onnx/external_data.h"
 
+#include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
 
 #include <limits>
@@ -84,6 +85,50 @@ TEST_F(ExternalDataTest, IsTakenWhereverTensorsStand) {
   EXPECT_EQ(joined.functions(0).node(0).attribute(0).t().raw_data(), "0123456789");
 }
 
+// Of messages newer than those at hand: field 11 of FunctionProto.
+TEST_F(ExternalDataTest, IsTakenIntoDefaultsOfFunctions) {
+  ::onnx::AttributeProto attribute;
+  attribute.set_name("value");
+  Place(attribute.mutable_t(), {{"location", "sub/b"}});
+  model_.mutable_graph();
+  google::protobuf::UnknownFieldSet* fields = model_.add_functions()->mutable_unknown_fields();
+  fields->AddLengthDelimited(11, "no attribute");
+  fields->AddLengthDelimited(12, attribute.SerializeAsString());
+  fields->AddLengthDelimited(11, attribute.SerializeAsString());
+  const ::onnx::ModelProto joined = Joined();
+  const google::protobuf::UnknownFieldSet& found = joined.functions(0).unknown_fields();
+  ASSERT_EQ(found.field_count(), 3);
+  EXPECT_EQ(found.field(0).length_delimited(), "no attribute");
+  EXPECT_EQ(found.field(1).length_delimited(), attribute.SerializeAsString());
+  ASSERT_TRUE(attribute.ParseFromString(found.field(2).length_delimited()));
+  EXPECT_EQ(attribute.t().raw_data(), "xyz");
+}
+
+TEST_F(ExternalDataTest, OnlyWhatIsNeededIsRead) {
+  ::onnx::GraphProto* graph = model_.mutable_graph();
+  Place(graph->add_initializer(), {{"location", "../a"}});
+  graph->mutable_initializer(0)->set_name("v");
+  Place(graph->add_initializer(), {{"location", "a"}});
+  Place(graph->add_node()->add_attribute()->mutable_g()->add_initializer(), {{"location", "a"}});
+  graph->mutable_node(0)->mutable_attribute(0)->mutable_g()->mutable_initializer(0)->set_name("v");
+  const auto read = [](const ExternalPart&) -> absl::StatusOr<std::string> { return "read"; };
+  const absl::StatusOr<bool> found = TakeExternalData(
+      0, [](const std::string& name) { return name == "w"; }, read, &model_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(*found);
+  EXPECT_EQ(graph->initializer(0).data_location(), Tensor::EXTERNAL);
+  EXPECT_EQ(graph->initializer(1).raw_data(), "read");
+  EXPECT_EQ(graph->node(0).attribute(0).g().initializer(0).raw_data(), "read") << "another of its name";
+}
+
+// As ONNX has it: entries that were left behind say nothing.
+TEST_F(ExternalDataTest, WhatLiesWithinStays) {
+  Place(model_.mutable_graph()->add_initializer(), {{"location", "a"}});
+  model_.mutable_graph()->mutable_initializer(0)->clear_data_location();
+  model_.mutable_graph()->mutable_initializer(0)->set_raw_data("own");
+  EXPECT_FALSE(Join()->has_value());
+}
+
 TEST_F(ExternalDataTest, NothingIsMadeOfWhatNeedsNothing) {
   model_.mutable_graph()->add_initializer()->set_raw_data("own");
   EXPECT_FALSE(Join()->has_value());
@@ -103,7 +148,7 @@ TEST_F(ExternalDataTest, WhatIsNotThereStaysElsewhere) {
 
 TEST_F(ExternalDataTest, NoPathLeadsOutOfTheFolder) {
   for (const std::string& path : {std::string(), std::string("/a"), std::string("../a"), std::string("sub/../../a"),
-                                  std::string("sub/.."), std::string("a\0b", 3)}) {
+                                  std::string("sub/.."), std::string("a\0b", 3), std::string(5000, 'x')}) {
     const absl::Status status = Error({{"location", path}});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
     EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w' lies in"));
@@ -114,7 +159,7 @@ TEST_F(ExternalDataTest, NoPathLeadsOutOfTheFolder) {
 }
 
 TEST_F(ExternalDataTest, NumbersAreChecked) {
-  for (const char* number : {"-1", "", "1x", "9223372036854775808"}) {
+  for (const char* number : {"-1", "", "1x", " 1", "+1", "9223372036854775808"}) {
     for (const char* key : {"offset", "length"}) {
       const absl::Status status = Error({{"location", "a"}, {key, number}});
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key << " " << number;
@@ -129,7 +174,7 @@ TEST_F(ExternalDataTest, NumbersAreChecked) {
     all["location"] = "a";
     const absl::Status status = Error(all);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w': a: ends at byte 10"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w': 'a' ends at byte 10"));
   }
   EXPECT_TRUE(Error({{"location", "a"}, {"offset", "10"}}).ok());
 }
@@ -144,10 +189,10 @@ TEST_F(ExternalDataTest, TensorsThatShareAPartDoNotGrowWithoutBound) {
     return std::string(static_cast<size_t>(*length), 'x');
   };
   ::onnx::ModelProto model = model_;
-  EXPECT_TRUE(TakeExternalData(kMostOnnxBytes - 40, all, &model).ok());
+  EXPECT_TRUE(TakeExternalData(kMostOnnxBytes - 40, nullptr, all, &model).ok());
   model = model_;
   read = 0;
-  const absl::Status status = TakeExternalData(kMostOnnxBytes - 39, all, &model).status();
+  const absl::Status status = TakeExternalData(kMostOnnxBytes - 39, nullptr, all, &model).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
   EXPECT_EQ(read, 3);
 }

@@ -73,13 +73,15 @@ TEST(PlanProcess, LargeModelsMayTakeLonger) {
   EXPECT_EQ(grown(name).timeout - limits.timeout, 2 * of_one);
   // The tensors of one beneath a root may lie in another file there.
   ASSERT_EQ(truncate(path.c_str(), 100), 0);
-  const std::string data = absl::StrCat(folder, "/weights.bin");
+  ASSERT_EQ(mkdir(absl::StrCat(folder, "/sub").c_str(), 0700), 0);
+  const std::string data = absl::StrCat(folder, "/sub/weights.bin");
   std::ofstream(data) << "";
   ASSERT_EQ(truncate(data.c_str(), off_t{1} << 30), 0);
   EXPECT_EQ(grown(name).timeout - limits.timeout, of_one);
+  EXPECT_EQ(grown(path).timeout - limits.timeout, of_one) << "absolute";
   EXPECT_EQ(grown(absl::StrCat("upload:", name)).timeout, limits.timeout);
   for (const std::string& file : {path, data}) unlink(file.c_str());
-  rmdir(folder.c_str());
+  for (const std::string& one : {absl::StrCat(folder, "/sub"), folder}) rmdir(one.c_str());
   request.mutable_spec()->mutable_model()->clear_onnx();
   EXPECT_EQ(GrownByModelFile(limits, request).timeout, limits.timeout);
 }
