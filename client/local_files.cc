@@ -15,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/output/text.h"
 #include "client/retry.h"
@@ -95,12 +94,7 @@ absl::StatusOr<bool> MayNeedOthers(const std::string& path) {
   }
 }
 
-bool IsHidden(absl::string_view location) {
-  for (const absl::string_view part : absl::StrSplit(location, '/')) {
-    if (part.size() > 1 && part[0] == '.') return true;
-  }
-  return false;
-}
+bool IsHidden(const fs::path& name) { return name.string().size() > 1 && name.string()[0] == '.'; }
 
 // The file, with all links followed, in which a tensor of the model at `path` lies. What is read of it is sent, and a
 // model from elsewhere could ask for any file of this machine.
@@ -108,7 +102,9 @@ absl::StatusOr<std::string> FindBeside(const std::string& path, const std::strin
   const auto refused = [&](absl::string_view why) {
     return absl::PermissionDeniedError(absl::StrCat(Quoted(location), " ", why));
   };
-  if (IsHidden(location)) return refused("is hidden: such files are not sent");
+  constexpr char kHidden[] = "is hidden: such files are not sent";
+  const fs::path named(location);
+  if (std::any_of(named.begin(), named.end(), IsHidden)) return refused(kHidden);
   std::error_code error;
   const fs::path folder = fs::absolute(path, error).parent_path();
   const fs::path file = fs::canonical(folder / location, error);
@@ -118,9 +114,11 @@ absl::StatusOr<std::string> FindBeside(const std::string& path, const std::strin
   if (error) return refused(error.message());
   const fs::path home = fs::canonical(folder, error);
   if (error) return refused(error.message());
-  if (std::mismatch(home.begin(), home.end(), file.begin(), file.end()).first != home.end()) {
+  const auto [left, within] = std::mismatch(home.begin(), home.end(), file.begin(), file.end());
+  if (left != home.end()) {
     return refused("leads out of the model's folder: copy the files that links lead to (cp -L) and send the copies");
   }
+  if (std::any_of(within, file.end(), IsHidden)) return refused(kHidden);
   if (!IsFile(file.string())) return refused("is no regular file");
   return file.string();
 }

@@ -202,8 +202,11 @@ class OnnxExternalDataTest(DaemonTest):
         self.assertIn("which is not there", result.stderr)
 
     def test_hidden_files_are_not_sent(self):
-        for location in (".netrc", ".ssh/id", "./.netrc"):
-            self.split("hidden.onnx", location)
+        with open(os.path.join(self.nets, ".netrc"), "wb") as file:
+            file.write(bytes(1 << 20))
+        os.symlink(".netrc", os.path.join(self.nets, "shown"))
+        for location in (".netrc", ".ssh/id", "./.netrc", "shown"):
+            self.split("hidden.onnx", location, length=4)
             result = self.here.ctl("submit", self.write_job(job("./hidden.onnx")))
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn("is hidden: such files are not sent", result.stderr)

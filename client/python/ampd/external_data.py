@@ -138,6 +138,8 @@ class _Joiner:
             raise bad(f"which cannot be read: {error.strerror}") from error
         if os.path.commonpath([folder, file]) != folder:
             raise bad("which leads out of the model's folder: copy the files that links lead to (cp -L) and send the copies")
+        if any(part.startswith(b".") for part in os.path.relpath(file, folder).split(b"/")):
+            raise bad("which is hidden: such files are not sent")
         if not os.path.isfile(file):
             raise bad("which is no regular file")
         size, offset = os.path.getsize(file), numbers[b"offset"]
