@@ -1,5 +1,6 @@
 #include "engine/train/onnx_file.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
@@ -76,12 +78,17 @@ absl::Span<const std::string> RootOf(const std::string& path, absl::Span<const s
 absl::StatusOr<std::string> ReadBeside(const std::string& path, const ExternalPart& part,
                                        absl::Span<const std::string> root, const std::vector<std::string>& roots) {
   if (IsUpload(path)) return absl::NotFoundError("");
-  const std::string beside = absl::StrCat(path.substr(0, path.rfind('/') + 1), part.location);
+  // Names in datasets have no such parts.
+  const auto is_name = [](absl::string_view one) { return !one.empty() && one != "."; };
+  const std::vector<std::string> parts = absl::StrSplit(part.location, '/', is_name);
+  const std::string beside = absl::StrCat(path.substr(0, path.rfind('/') + 1), absl::StrJoin(parts, "/"));
   absl::Status there = data::OpenBeneath(beside, root).status();
   if (absl::IsNotFound(there)) return there;
   // With all of them, as a link may lead from one to another; the first has it.
   std::vector<std::string> ordered(root.begin(), root.end());
-  ordered.insert(ordered.end(), roots.begin(), roots.end());
+  for (const std::string& other : roots) {
+    if (std::find(root.begin(), root.end(), other) == root.end()) ordered.push_back(other);
+  }
   AMPD_ASSIGN_OR_RETURN(const auto file, data::OpenBeneath(beside, ordered));
   AMPD_ASSIGN_OR_RETURN(const int64_t length, part.LengthWithin(file->size()));
   std::string bytes(static_cast<size_t>(length), '\0');
@@ -127,7 +134,8 @@ absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& train
   std::string what;
   if (!now.missing.empty()) {
     what = absl::StrCat(path, " is not what was trained: ", ListOf(now.missing),
-                        ", where tensors of it lie, is not there; put that back");
+                        ", where tensors of it lie, is not there, or another of its files is not what it was (their ",
+                        "SHA-256 is ", now.checksum, ", was ", trained, "); put that back");
   } else if (!now.others.empty()) {
     what = absl::StrCat(path, " is another file than the one that was trained, or tensors of it in ",
                         ListOf(now.others), " are others (the SHA-256 of its bytes and theirs is ", now.checksum,

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -29,29 +30,37 @@ constexpr int64_t kSecondsForGiB = 60;
 // The file's bytes, what is parsed of them, and graphs of training and evaluation, each with the weights of its own.
 constexpr int64_t kCopies = 6;
 
-// Of a folder's files and those beneath it: that many at most.
-constexpr int kMostFilesLookedAt = 4096;
+// Of a folder and those beneath it: that many at most.
+constexpr int kMostEntriesLookedAt = 4096;
+
+int64_t BytesOf(const struct stat& file) {
+  return S_ISREG(file.st_mode) ? std::min<int64_t>(file.st_size, kMostModelBytes) : 0;
+}
 
 int64_t BytesOf(const std::string& path) {
   struct stat file = {};
-  if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return 0;
-  return std::min<int64_t>(file.st_size, kMostModelBytes);
+  return stat(path.c_str(), &file) == 0 ? BytesOf(file) : 0;
 }
 
-// Of the model and all that lies beside and beneath it: tensors may lie in any of these files, and in which only who
-// parses the model knows.
+// Of the model and all that lies beside it, and then beneath, links followed: tensors may lie in any of these files,
+// and in which only who parses the model knows.
 int64_t BytesBeside(const std::string& path) {
-  int64_t bytes = BytesOf(path);
-  if (bytes == 0) return 0;
-  bytes = 0;
-  std::error_code error;
+  const int64_t own = BytesOf(path);
+  if (own == 0) return 0;
+  int64_t bytes = 0;
   int looked_at = 0;
-  for (std::filesystem::recursive_directory_iterator entry(std::filesystem::path(path).parent_path(), error), end;
-       !error && entry != end && looked_at < kMostFilesLookedAt && bytes < kMostModelBytes;
-       entry.increment(error), ++looked_at) {
-    bytes += BytesOf(entry->path().string());
+  std::deque<std::filesystem::path> folders = {std::filesystem::path(path).parent_path()};
+  for (; !folders.empty() && bytes < kMostModelBytes; folders.pop_front()) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folders.front(), error), end;
+         !error && entry != end && looked_at < kMostEntriesLookedAt; entry.increment(error), ++looked_at) {
+      struct stat file = {};
+      if (stat(entry->path().c_str(), &file) != 0) continue;
+      if (S_ISDIR(file.st_mode)) folders.push_back(entry->path());
+      bytes = std::min(bytes + BytesOf(file), kMostModelBytes);
+    }
   }
-  return std::clamp(bytes, BytesOf(path), kMostModelBytes);
+  return std::max(bytes, own);
 }
 
 // Of the model that `path` names, which who plans opens and checks; 0 where there is none.

@@ -227,10 +227,12 @@ class OnnxExternalDataTest(DaemonTest):
             self.assertEqual(self.losses(self.here.submit(job(path)).id), expected, path)
 
     def test_uploaded_datasets_and_sweeps_may_hold_them(self):
+        self.split("dotted.onnx", "./parts//dotted.data")
         result = self.here.ctl("datasets", "upload", "models", self.nets)
         self.assertEqual(result.returncode, 0, result.stderr)
         expected = self.losses(self.here.submit(job("nets/whole.onnx")).id)
-        self.assertEqual(self.losses(self.here.submit(job("dataset:models/net.onnx")).id), expected)
+        for name in ("net.onnx", "dotted.onnx"):
+            self.assertEqual(self.losses(self.here.submit(job(f"dataset:models/{name}")).id), expected)
         file = self.write_job(job("nets/whole.onnx", sweep={"grid": {"model.onnx.path": ["./net.onnx", "nets/net.onnx"]}}))
         result = self.here.ctl("submit", file)
         self.assertEqual(result.returncode, 0, result.stderr)

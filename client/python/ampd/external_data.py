@@ -130,8 +130,9 @@ class _Joiner:
                 raise bad(f"with {key.decode()} {text[:60].decode('ascii', 'backslashreplace')!r}")
             numbers[key] = int(text)
         folder = os.path.realpath(os.path.dirname(os.path.abspath(os.fsencode(self.path))))
+        file = os.path.realpath(os.path.join(folder, location))
         try:
-            file = os.path.realpath(os.path.join(folder, location), strict=True)
+            os.stat(file)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

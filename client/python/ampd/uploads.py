@@ -21,7 +21,7 @@ _PREFIX = "upload:"
 def upload_model(connection: Connection, path: str, is_onnx: Optional[bool] = None) -> str:
     """Sends a model file, unless the server has it, and returns what specs call it: "upload:<sha256>". What tensors of an ONNX model
     have in files beside it is sent in one file with it; `is_onnx`: by default, where the name is none of safetensors."""
-    joined = _joined(path) if is_onnx or is_onnx is None and not path.endswith(".safetensors") else None
+    joined = _joined(path) if is_onnx or is_onnx is None and not os.fspath(path).endswith(".safetensors") else None
     checksum = sha256_of(path) if joined is None else hashlib.sha256(joined).hexdigest()
 
     def pieces() -> Iterator[bytes]:
