@@ -166,6 +166,13 @@ def initializer(name, values):
     return field(5, dims + field(2, code) + field(8, name) + field(9, values.tobytes()))
 
 
+def elsewhere(name, offset, length, *shape):
+    """An initializer whose data lie in another file."""
+    entries = (("location", "parts/w.data"), ("offset", str(offset)), ("length", str(length)))
+    return field(5, b"".join(field(1, n) for n in shape) + field(2, 1) + field(8, name) +
+                 b"".join(field(13, field(1, key) + field(2, text)) for key, text in entries) + field(14, 1))
+
+
 def model(*graph):
     return field(1, 8) + field(7, b"".join(graph) + field(2, "g")) + field(8, field(2, 17))
 
@@ -194,6 +201,9 @@ def networks():
         node("LSTM", ["x", "w", "r", "b"], ["h"], hidden_size=2), node("Squeeze", ["h", "a"], ["y"]),
         initializer("w", weights(1, 8, 3)), initializer("r", weights(1, 8, 2)), initializer("b", weights(1, 16)),
         initializer("a", np.array([1])), value(11, "x", 2, 1, 3), value(12, "y", 2, 1, 2))
+    yield "onnx/external_data", model(
+        node("Gemm", ["x", "w", "b"], ["y"], transB=1), elsewhere("w", 0, 48, 3, 4), elsewhere("b", 48, 12, 3), value(11, "x", 2, 4),
+        value(12, "y", 2, 3))
     yield "onnx/tensor", field(1, 2) + field(2, 1) + field(8, "t") + field(9, weights(2).tobytes())
 
 
