@@ -14,12 +14,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client/output/text.h"
 #include "client/retry.h"
 #include "client/sha256.h"
 #include "proto/onnx/external_data.h"
+#include "proto/spec/first_of.h"
 #include "proto/spec/named_files.h"
 #include "proto/spec/names.h"
 #include "proto/spec/upload_path.h"
@@ -187,16 +187,12 @@ absl::StatusOr<Sent> Prepare(const std::string& path, bool is_onnx) {
   return sent;
 }
 
-// " with a, b and 3 more files", or "".
+// " with a, b and 3 more", or "".
 std::string BesideText(const Sent& sent) {
   constexpr size_t kShown = 4;
-  std::vector<std::string> shown;
-  for (const std::string& file : sent.beside) {
-    if (shown.size() < kShown) shown.push_back(Clean(file));
-  }
-  if (shown.empty()) return "";
-  const size_t more = sent.beside.size() - shown.size();
-  return absl::StrCat(" with ", absl::StrJoin(shown, ", "), more > 0 ? absl::StrCat(" and ", more, " more files") : "");
+  std::vector<std::string> names;
+  for (const std::string& file : sent.beside) names.push_back(Clean(file));
+  return names.empty() ? "" : absl::StrCat(" with ", FirstOf(names, kShown));
 }
 
 // The upload's name in specs.

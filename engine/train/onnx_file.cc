@@ -19,6 +19,7 @@
 #include "engine/train/finite_tensors.h"
 #include "engine/train/model_file.h"
 #include "engine/train/sha256.h"
+#include "proto/spec/first_of.h"
 #include "proto/spec/names.h"
 
 namespace ampd::train {
@@ -52,15 +53,11 @@ Contents ContentsOf(const ResolvedJobSpec& spec) {
   return found == contents.by_path.end() ? Contents() : found->second;
 }
 
-// "'a', 'b' and 3 more files".
 std::string ListOf(const std::set<std::string>& files) {
   constexpr size_t kShown = 4;
-  std::vector<std::string> shown;
-  for (const std::string& file : files) {
-    if (shown.size() < kShown) shown.push_back(Quoted(file));
-  }
-  const std::string rest = files.size() > kShown ? absl::StrCat(" and ", files.size() - kShown, " more files") : "";
-  return absl::StrCat(absl::StrJoin(shown, ", "), rest);
+  std::vector<std::string> names;
+  for (const std::string& file : files) names.push_back(Quoted(file));
+  return FirstOf(names, kShown);
 }
 
 // The root that has the model: another's files of the same name are none of its own. All are one for an absolute path,

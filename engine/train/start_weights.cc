@@ -16,6 +16,7 @@
 #include "engine/train/failure.h"
 #include "engine/train/onnx_file.h"
 #include "engine/train/sha256.h"
+#include "proto/spec/first_of.h"
 #include "proto/spec/upload_path.h"
 
 namespace ampd::train {
@@ -70,14 +71,6 @@ bool CanRead(absl::string_view code, DType dtype) {
   return dtype == DType::kF32 && (code == "F32" || code == "F16" || code == "BF16" || code == "F64");
 }
 
-// "a, b, c and 4 more"
-std::string FirstOf(const std::vector<std::string>& names) {
-  const size_t told = std::min(names.size(), kNamesTold);
-  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(told), ", ");
-  if (told < names.size()) absl::StrAppend(&text, " and ", names.size() - told, " more");
-  return text;
-}
-
 template <typename T>
 T Element(absl::string_view bytes, size_t i) {
   T value;
@@ -113,7 +106,7 @@ struct Differences {
   std::vector<std::string> Sentences(bool with_names) const {
     std::vector<std::string> sentences;
     const auto add = [&](const char* what, const std::vector<std::string>& names) {
-      if (!names.empty()) sentences.push_back(absl::StrCat(what, FirstOf(names)));
+      if (!names.empty()) sentences.push_back(absl::StrCat(what, FirstOf(names, kNamesTold)));
     };
     if (with_names) {
       add("it lacks ", missing);
