@@ -311,10 +311,11 @@ sanitized() {  # TOOL SHARD SHARDS FILTER
 # NAME MODE BATCH STEPS JOB INPUT TARGET
 readonly RECORDED=(
   "gpt_wide-fp8 FP8 8 8 gpt_wide ids=32768:1024 classes=32768:1024" "mlp FP16 512 4000 mlp 8 features=1"
-  "convnet FP16 128 60 convnet 256,256,3 classes=10" "speech_small FP16 16 100 speech_small time=128:40 spelled=29:20"
+  "convnet FP16 128 60 convnet 256,256,3 classes=10" "convnet-32 FP16 32 200 convnet 256,256,3 classes=10"
+  "speech_small FP16 16 100 speech_small time=128:40 spelled=29:20"
   "speech_large FP16 64 4 speech_large time=512:80 spelled=29:80" "gpt_wide BF16 8 8 gpt_wide ids=32768:1024 classes=32768:1024"
   "resnet50 FP16 256 12 resnet50 224,224,3 classes=1000" "gpt2 BF16 8 16 gpt2 ids=50257:1024 classes=50257:1024"
-  "acgan FP16 256 200 acgan 32,32,3 classes=10" "gpt_4096-fp8 FP8 8 6 gpt_4096 ids=32768:1024 classes=32768:1024"
+  "acgan-64 FP16 64 400 acgan 32,32,3 classes=10" "acgan FP16 256 200 acgan 32,32,3 classes=10" "gpt_4096-fp8 FP8 8 6 gpt_4096 ids=32768:1024 classes=32768:1024"
   "gpt_4096 BF16 8 6 gpt_4096 ids=32768:1024 classes=32768:1024"
 )
 
