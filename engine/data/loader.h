@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "engine/core/mutex.h"
 #include "engine/core/tensor.h"
+#include "engine/core/worker_pool.h"
 #include "engine/data/dataset.h"
 #include "engine/data/epoch_order.h"
 #include "engine/data/length_buckets.h"
 #include "engine/data/transform.h"
-#include "engine/data/worker_pool.h"
 
 namespace ampd::data {
 

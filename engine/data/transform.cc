@@ -6,7 +6,7 @@
 
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
-#include "engine/data/worker_pool.h"
+#include "engine/core/worker_pool.h"
 
 namespace ampd::data {
 namespace {

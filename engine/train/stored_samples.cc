@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/core/status.h"
-#include "engine/data/worker_pool.h"
+#include "engine/core/worker_pool.h"
 
 namespace ampd::train {
 namespace {
@@ -64,7 +64,7 @@ class Reader {
   const data::Dataset& dataset_;
   const bool labels_;
   const int64_t words_;
-  data::WorkerPool pool_;
+  WorkerPool pool_;
   // By worker.
   std::vector<std::vector<float>> scratch_;
 };

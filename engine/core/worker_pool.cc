@@ -1,6 +1,6 @@
-#include "engine/data/worker_pool.h"
+#include "engine/core/worker_pool.h"
 
-namespace ampd::data {
+namespace ampd {
 
 WorkerPool::WorkerPool(int threads) {
   threads_.reserve(static_cast<size_t>(threads - 1));
@@ -55,4 +55,4 @@ void WorkerPool::Take(int worker, const Work& work, int64_t count) {
   for (int64_t i = next_.fetch_add(1); i < count; i = next_.fetch_add(1)) work(i, worker);
 }
 
-}  // namespace ampd::data
+}  // namespace ampd

@@ -1,6 +1,6 @@
 // Threads that share out the items of a loop.
-#ifndef AMPD_ENGINE_DATA_WORKER_POOL_H_
-#define AMPD_ENGINE_DATA_WORKER_POOL_H_
+#ifndef AMPD_ENGINE_CORE_WORKER_POOL_H_
+#define AMPD_ENGINE_CORE_WORKER_POOL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "engine/core/mutex.h"
 
-namespace ampd::data {
+namespace ampd {
 
 // ForEach() is called from one thread at a time.
 class WorkerPool {
@@ -48,6 +48,6 @@ class WorkerPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace ampd::data
+}  // namespace ampd
 
-#endif  // AMPD_ENGINE_DATA_WORKER_POOL_H_
+#endif  // AMPD_ENGINE_CORE_WORKER_POOL_H_
