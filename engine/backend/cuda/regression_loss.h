@@ -48,18 +48,34 @@ struct LossSamples {
   }
 };
 
-// The mean over each sample, by every team there is.
+// A sample's loss, the mean over its elements, by a team.
+template <ops::LossFunction kElement, typename Team>
+__device__ __forceinline__ float LossOfSample(const LossSamples& s, const LossOperands& o, int64_t row) {
+  double sum = 0;
+  Team::ForEach(s.features, [&](int, int64_t column) { sum += kElement(s.At(o, row * s.features + column)); });
+  sum = Team::Sum(sum);
+  // A division takes longer than all the rest of one feature.
+  if (s.features != 1) sum /= static_cast<double>(s.features);
+  return static_cast<float>(sum);
+}
+
+// By every team there is.
 template <ops::LossFunction kElement, typename Team>
 __device__ __forceinline__ void LossesOfSamples(const LossSamples& s, const LossOperands& o,
                                                 float* __restrict__ losses) {
   for (int64_t row = Team::First(); row < s.samples; row += Team::Step()) {
-    double sum = 0;
-    Team::ForEach(s.features, [&](int, int64_t column) { sum += kElement(s.At(o, row * s.features + column)); });
-    sum = Team::Sum(sum);
-    // A division takes longer than all the rest of one feature.
-    if (s.features != 1) sum /= static_cast<double>(s.features);
-    if (Team::rank() == 0) losses[row] = static_cast<float>(sum);
+    const float loss = LossOfSample<kElement, Team>(s, o, row);
+    if (Team::rank() == 0) losses[row] = loss;
   }
+}
+
+// Of element i, where its sample's loss has gradient `dloss`.
+template <ops::LossFunction kElement>
+__device__ __forceinline__ float LossGradOfElement(const LossSamples& s, const LossOperands& o, float dloss,
+                                                   int64_t i) {
+  double share = static_cast<double>(dloss);
+  if (s.features != 1) share /= static_cast<double>(s.features);
+  return static_cast<float>(share * kElement(s.At(o, i)));
 }
 
 template <ops::LossFunction kElement>
@@ -69,10 +85,8 @@ __device__ __forceinline__ void LossesGradOfSamples(const LossSamples& s, const 
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < s.samples * s.features;
        i += stride) {
-    const bool one = s.features == 1;
-    double share = static_cast<double>(dlosses[one ? i : s.sample_of.At(i)]);
-    if (!one) share /= static_cast<double>(s.features);
-    dprediction[i] = static_cast<float>(share * kElement(s.At(o, i)));
+    const float dloss = dlosses[s.features == 1 ? i : s.sample_of.At(i)];
+    dprediction[i] = LossGradOfElement<kElement>(s, o, dloss, i);
   }
 }
 

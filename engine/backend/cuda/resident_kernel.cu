@@ -133,23 +133,27 @@ __device__ __forceinline__ void SumColumns(const ResidentVector& v, const T* fro
   }
 }
 
+// Of `size` values that the threads have the sums of. In SumByBlock()'s order, where only one thread needs it.
+__device__ __forceinline__ void WriteMean(double sum, int64_t size, float* to) {
+  __shared__ double partial[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  sum = WarpReduce(sum, SumOf());
+  if (lane == 0) partial[warp] = sum;
+  __syncthreads();
+  if (warp != 0) return;
+  sum = WarpReduce(lane < kWarps ? partial[lane] : 0.0, SumOf());
+  if (lane == 0) *to = static_cast<float>(sum / static_cast<double>(size));
+}
+
 __device__ inline void RunMean(ResidentOp op, const ResidentVector& v, const Room& room) {
   const float* from = static_cast<const float*>(room.at(v.from));
   float* to = room.at(v.to);
   if (op == ResidentOp::kMean) {
-    // In SumByBlock()'s order, where only one thread needs it.
-    __shared__ double partial[kWarps];
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
     double sum = 0;
     const int size = static_cast<int>(v.size);
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) sum += static_cast<double>(from[i]);
-    sum = WarpReduce(sum, SumOf());
-    if (lane == 0) partial[warp] = sum;
-    __syncthreads();
-    if (warp != 0) return;
-    sum = WarpReduce(lane < kWarps ? partial[lane] : 0.0, SumOf());
-    if (lane == 0) *to = static_cast<float>(sum / static_cast<double>(v.size));
+    WriteMean(sum, v.size, to);
   } else {
     const float each = *from / static_cast<float>(v.size);
     for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] = each;
@@ -177,40 +181,72 @@ __device__ inline void RunWeighted(ResidentOp op, const ResidentWeighted& w, con
   for (int64_t i = threadIdx.x; i < w.size; i += kThreads) to[i] = share;
 }
 
-template <ops::LossFunction kLoss, ops::LossFunction kGradient>
-__device__ __forceinline__ void LossOrGrad(bool gradient, const LossSamples& samples, const LossOperands& operands,
-                                           const float* dlosses, float* to) {
-  if (gradient) return LossesGradOfSamples<kGradient>(samples, operands, dlosses, to);
-  // A warp for a row of few features would idle.
-  if (samples.features < kWarp) return LossesOfSamples<kLoss, ThreadTeam>(samples, operands, to);
-  LossesOfSamples<kLoss, RowTeam<1, kReadAgain, true>>(samples, operands, to);
+template <ops::LossFunction kLossFunction, ops::LossFunction kGradientFunction>
+struct LossPair {
+  static constexpr ops::LossFunction kLoss = kLossFunction, kGradient = kGradientFunction;
+};
+
+// Calls body(pair) with that of the loss or gradient `kind`.
+template <typename Body>
+__device__ __forceinline__ void WithLoss(ir::OpKind kind, const Body& body) {
+  switch (kind) {
+    case ir::OpKind::kSquaredError:
+    case ir::OpKind::kSquaredErrorGrad:
+      return body(LossPair<ops::SquaredError, ops::SquaredErrorGrad>());
+    case ir::OpKind::kL1Loss:
+    case ir::OpKind::kL1LossGrad:
+      return body(LossPair<ops::L1Loss, ops::L1LossGrad>());
+    case ir::OpKind::kSmoothL1Loss:
+    case ir::OpKind::kSmoothL1LossGrad:
+      return body(LossPair<ops::SmoothL1Loss, ops::SmoothL1LossGrad>());
+    case ir::OpKind::kHingeLoss:
+    case ir::OpKind::kHingeLossGrad:
+      return body(LossPair<ops::HingeLoss, ops::HingeLossGrad>());
+    default:
+      return body(LossPair<ops::SigmoidCrossEntropy, ops::SigmoidCrossEntropyGrad>());
+  }
+}
+
+__device__ __forceinline__ LossOperands OperandsAt(const LossOperands& operands, const Room& room) {
+  return {room.at(operands.prediction), room.at(operands.target), room.at(operands.weights)};
 }
 
 __device__ inline void RunLoss(const ResidentInstruction& instruction, const ResidentLoss& loss, const Room& room) {
   // Not copied: a thread's copy would lie in its local memory.
   const LossSamples& samples = loss.samples;
-  const LossOperands operands = {room.at(loss.operands.prediction), room.at(loss.operands.target),
-                                 room.at(loss.operands.weights)};
+  const LossOperands operands = OperandsAt(loss.operands, room);
   const bool gradient = instruction.op == ResidentOp::kLossGrad;
   const float* dlosses = room.at(loss.dlosses);
   float* to = room.at(loss.to);
-  switch (instruction.kind) {
-    case ir::OpKind::kSquaredError:
-    case ir::OpKind::kSquaredErrorGrad:
-      return LossOrGrad<ops::SquaredError, ops::SquaredErrorGrad>(gradient, samples, operands, dlosses, to);
-    case ir::OpKind::kL1Loss:
-    case ir::OpKind::kL1LossGrad:
-      return LossOrGrad<ops::L1Loss, ops::L1LossGrad>(gradient, samples, operands, dlosses, to);
-    case ir::OpKind::kSmoothL1Loss:
-    case ir::OpKind::kSmoothL1LossGrad:
-      return LossOrGrad<ops::SmoothL1Loss, ops::SmoothL1LossGrad>(gradient, samples, operands, dlosses, to);
-    case ir::OpKind::kHingeLoss:
-    case ir::OpKind::kHingeLossGrad:
-      return LossOrGrad<ops::HingeLoss, ops::HingeLossGrad>(gradient, samples, operands, dlosses, to);
-    default:
-      return LossOrGrad<ops::SigmoidCrossEntropy, ops::SigmoidCrossEntropyGrad>(gradient, samples, operands, dlosses,
-                                                                                to);
-  }
+  WithLoss(instruction.kind, [&](auto pair) {
+    using Pair = decltype(pair);
+    if (gradient) return LossesGradOfSamples<Pair::kGradient>(samples, operands, dlosses, to);
+    // A warp for a row of few features would idle.
+    if (samples.features < kWarp) return LossesOfSamples<Pair::kLoss, ThreadTeam>(samples, operands, to);
+    LossesOfSamples<Pair::kLoss, RowTeam<1, kReadAgain, true>>(samples, operands, to);
+  });
+}
+
+// The bits of the four steps that it takes the place of: a thread takes a row, and adds up the losses of its rows.
+__device__ inline void RunMeanLoss(const ResidentInstruction& instruction, const ResidentMeanLoss& loss,
+                                   const Room& room) {
+  const LossSamples& samples = loss.samples;
+  const LossOperands operands = OperandsAt(loss.operands, room);
+  float* const dprediction = room.at(loss.dprediction);
+  const float dloss = *room.at(loss.dmean) / static_cast<float>(samples.samples);
+  double sum = 0;
+  WithLoss(instruction.kind, [&](auto pair) {
+    using Pair = decltype(pair);
+#pragma unroll 1
+    for (int64_t row = ThreadTeam::First(); row < samples.samples; row += ThreadTeam::Step()) {
+      sum += static_cast<double>(LossOfSample<Pair::kLoss, ThreadTeam>(samples, operands, row));
+#pragma unroll 1
+      for (int64_t i = row * samples.features; i < (row + 1) * samples.features; ++i) {
+        dprediction[i] = LossGradOfElement<Pair::kGradient>(samples, operands, dloss, i);
+      }
+    }
+  });
+  WriteMean(sum, samples.samples, room.at(loss.mean));
 }
 
 template <GoalKind kKind>
@@ -283,6 +319,8 @@ __device__ __forceinline__ void Run(const ResidentInstruction& instruction, cons
     case ResidentOp::kLoss:
     case ResidentOp::kLossGrad:
       return RunLoss(instruction, *reinterpret_cast<const ResidentLoss*>(operands), room);
+    case ResidentOp::kMeanLoss:
+      return RunMeanLoss(instruction, *reinterpret_cast<const ResidentMeanLoss*>(operands), room);
     case ResidentOp::kCrossEntropy:
     case ResidentOp::kCrossEntropyGrad:
       return RunCrossEntropy(*reinterpret_cast<const ResidentCrossEntropy*>(operands), room);

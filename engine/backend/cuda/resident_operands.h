@@ -51,6 +51,14 @@ struct ResidentLoss {
   float* to;
 };
 
+// The mean of a loss and its gradient by the prediction. The losses themselves, and the gradient by each, are nowhere.
+struct ResidentMeanLoss {
+  LossSamples samples;
+  LossOperands operands;
+  const float* dmean;
+  float *mean, *dprediction;
+};
+
 struct ResidentCrossEntropy {
   Goal goal;
   int64_t rows;

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/resident_program.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -19,6 +20,7 @@ namespace ampd::cuda {
 namespace {
 
 using ir::OpKind;
+using runtime::PlannedTensor;
 using runtime::PlanStep;
 
 // What one multiprocessor's matrix units are asked to do in a step, at most: a large GPU has a hundred times as many,
@@ -53,6 +55,7 @@ class Compiler {
       if (s == stack_->forward_at) AMPD_RETURN_IF_ERROR(AddStack(step, ResidentOp::kStackForward));
       if (s == stack_->backward_at) AMPD_RETURN_IF_ERROR(AddStack(step, ResidentOp::kStackBackward));
     }
+    for (size_t i = 0; i + 4 <= program_.instructions.size(); ++i) AMPD_RETURN_IF_ERROR(JoinLoss(i));
     return std::move(program_);
   }
 
@@ -124,6 +127,7 @@ class Compiler {
     static_assert(std::is_trivially_copyable_v<Operands> && alignof(Operands) <= 16);
     const size_t at = program_.operands.size();
     program_.instructions.push_back({op, step.op, static_cast<int64_t>(at)});
+    steps_.push_back(static_cast<size_t>(&step - plan_.steps.data()));
     program_.operands.resize(at + (sizeof(Operands) + 15) / 16 * 16);
     std::memcpy(program_.operands.data() + at, &operands, sizeof(Operands));
     program_.interprets = program_.interprets || IsInterpreted(op);
@@ -281,10 +285,102 @@ class Compiler {
     return Push(gradient ? ResidentOp::kCrossEntropyGrad : ResidentOp::kCrossEntropy, step, c);
   }
 
+  // --- losses
+
+  template <typename Operands>
+  Operands OperandsOf(size_t instruction) const {
+    Operands operands;
+    std::memcpy(&operands, program_.operands.data() + program_.instructions[instruction].operands, sizeof(Operands));
+    return operands;
+  }
+
+  // Of one space.
+  struct Range {
+    int64_t begin, end;
+  };
+  static Range RangeOf(const PlannedTensor& tensor) {
+    return {tensor.offset, tensor.offset + std::max<int64_t>(1, runtime::BytesOf(tensor))};
+  }
+  static bool Overlap(const Range& a, const Range& b) { return a.begin < b.end && b.begin < a.end; }
+  static bool Overlap(const PlannedTensor& a, const PlannedTensor& b) {
+    return a.space == b.space && Overlap(RangeOf(a), RangeOf(b));
+  }
+
+  // Whether anybody but step `reader` reads what step `maker` leaves, as far as it is still there. Of the plan's
+  // outputs nobody sees others than the loss.
+  bool IsReadBesides(size_t maker, size_t reader) const {
+    const PlannedTensor& made = plan_.steps[maker].outputs[0];
+    if (made.space != runtime::Space::kArena) return true;
+    std::vector<Range> left = {RangeOf(made)};
+    const auto reads = [&](const PlannedTensor& tensor) {
+      return tensor.space == made.space &&
+             std::any_of(left.begin(), left.end(), [&](const Range& range) { return Overlap(range, RangeOf(tensor)); });
+    };
+    for (size_t s = maker + 1; s < plan_.steps.size(); ++s) {
+      const PlanStep& step = plan_.steps[s];
+      if (s != reader && std::any_of(step.inputs.begin(), step.inputs.end(), reads)) return true;
+      for (const PlannedTensor& output : step.outputs) {
+        if (output.space != made.space) continue;
+        const Range over = RangeOf(output);
+        std::vector<Range> rest;
+        for (const Range& range : left) {
+          if (range.begin < over.begin) rest.push_back({range.begin, std::min(range.end, over.begin)});
+          if (over.end < range.end) rest.push_back({std::max(range.begin, over.end), range.end});
+        }
+        left = std::move(rest);
+      }
+    }
+    const auto loss = plan_.outputs.find("loss");
+    return loss != plan_.outputs.end() && reads(loss->second);
+  }
+
+  // Makes a loss, its mean and the gradients of both, where they are the four instructions from `i` on, one: four times
+  // to ask what to do, and to wait for all threads, takes longer than what they do.
+  absl::Status JoinLoss(size_t i) {
+    std::vector<ResidentInstruction>& all = program_.instructions;
+    constexpr ResidentOp kOps[] = {ResidentOp::kLoss, ResidentOp::kMean, ResidentOp::kMeanGrad, ResidentOp::kLossGrad};
+    for (size_t k = 0; k < 4; ++k) {
+      if (all[i + k].op != kOps[k]) return absl::OkStatus();
+    }
+    const auto loss = OperandsOf<ResidentLoss>(i), gradient = OperandsOf<ResidentLoss>(i + 3);
+    const auto mean = OperandsOf<ResidentVector>(i + 1), mean_gradient = OperandsOf<ResidentVector>(i + 2);
+    // A thread takes a row.
+    if (loss.samples.features >= kWarp) return absl::OkStatus();
+    const LossOperands &a = loss.operands, &b = gradient.operands;
+    if (mean.from != loss.to || mean.size != loss.samples.samples || gradient.dlosses != mean_gradient.to ||
+        mean_gradient.size != mean.size || a.prediction != b.prediction || a.target != b.target ||
+        a.weights != b.weights) {
+      return absl::OkStatus();
+    }
+    if (IsReadBesides(steps_[i], steps_[i + 1]) || IsReadBesides(steps_[i + 2], steps_[i + 3])) return absl::OkStatus();
+    // What one writes no other thread still reads.
+    const PlanStep& from = plan_.steps[steps_[i]];
+    const PlannedTensor &average = plan_.steps[steps_[i + 1]].outputs[0], &seed = plan_.steps[steps_[i + 2]].inputs[0],
+                        &to = plan_.steps[steps_[i + 3]].outputs[0];
+    if (Overlap(to, average) || Overlap(to, seed) || Overlap(average, seed)) return absl::OkStatus();
+    for (const PlannedTensor& input : from.inputs) {
+      if (Overlap(input, average) || (Overlap(input, to) && input.offset != to.offset)) return absl::OkStatus();
+    }
+    const ResidentMeanLoss joined{loss.samples, a, static_cast<const float*>(mean_gradient.from), mean.to, gradient.to};
+    const PlanStep& step = plan_.steps[steps_[i]];
+    AMPD_RETURN_IF_ERROR(Push(ResidentOp::kMeanLoss, step, joined));
+    const auto take_place = [i](auto* list) {
+      const auto first = list->begin() + static_cast<std::ptrdiff_t>(i);
+      *first = list->back();
+      list->pop_back();
+      list->erase(first + 1, first + 4);
+    };
+    take_place(&all);
+    take_place(&steps_);
+    return absl::OkStatus();
+  }
+
   const runtime::Plan& plan_;
   const ResidentStack* const stack_;
   const AddressOf& address_;
   ResidentProgram program_;
+  // Of each instruction.
+  std::vector<size_t> steps_;
   double flops_ = 0;
 };
 

@@ -42,6 +42,7 @@ enum class ResidentOp : int32_t {
   kNormalizedSumGrad,  // ResidentWeighted
   kLoss,               // ResidentLoss
   kLossGrad,
+  kMeanLoss,      // ResidentMeanLoss: the four steps of a loss's mean and its gradient at once
   kCrossEntropy,  // ResidentCrossEntropy
   kCrossEntropyGrad,
   kStackForward,  // DenseStack (dense_stack.h)

@@ -8,8 +8,10 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/backend/cuda/resident_program.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/train/planned_model.h"
 #include "tests/bench/bench_job.h"
@@ -110,6 +112,51 @@ TEST_F(Stacks, AreNarrowWhereEveryLayerIs) {
   EXPECT_FALSE(narrow(Dense("a", 17, kRelu) + Dense("c", 1)));
   EXPECT_FALSE(narrow(Dense("a", 16, kRelu) + Dense("c", 1), "24"));
   EXPECT_FALSE(narrow(Dense("a", 16, ", activation: TANH") + Dense("c", 1)));
+}
+
+// What a resident step does is layers forward, loss, mean and the gradients of both at once, layers backward.
+TEST_F(Stacks, LeaveOneInstructionBetweenThem) {
+  const auto ops = [&](const std::string& target, const std::string& loss, bool read_losses = false) {
+    const std::string units = target.substr(target.find('=') + 1);
+    runtime::Plan* plan = PlanOf(
+        "    - {name: a, dense: {units: 16}}\n    - {name: b, dense: {units: " + units + "}}\n", "FP16", target, loss);
+    if (read_losses) {
+      const auto mean = std::find_if(plan->steps.begin(), plan->steps.end(),
+                                     [](const auto& step) { return step.op == ir::OpKind::kReduceMean; });
+      runtime::PlanStep another;
+      another.op = mean->op;
+      another.name = "another";
+      another.attributes = mean->attributes;
+      another.inputs = mean->inputs;
+      another.outputs = mean->outputs;
+      another.outputs[0].offset = int64_t{1} << 20;
+      plan->steps.insert(mean + 1, std::move(another));
+    }
+    const auto stack = cuda::FindResidentStack(*plan);
+    EXPECT_TRUE(stack);
+    const auto program = cuda::CompileResident(*plan, &*stack, [](const runtime::PlannedTensor& tensor) {
+      // Spaces of their own.
+      return absl::StatusOr<void*>(cuda::InShared((static_cast<int64_t>(tensor.space) << 32) + tensor.offset));
+    });
+    EXPECT_TRUE(program.ok()) << program.status();
+    std::vector<cuda::ResidentOp> found;
+    for (const cuda::ResidentInstruction& instruction : program->instructions) found.push_back(instruction.op);
+    EXPECT_FALSE(program->interprets);
+    return found;
+  };
+  using Op = cuda::ResidentOp;
+  const std::vector<Op> joined = {Op::kStackForward, Op::kMeanLoss, Op::kStackBackward};
+  const std::vector<Op> apart = {Op::kStackForward, Op::kLoss,     Op::kMean,
+                                 Op::kMeanGrad,     Op::kLossGrad, Op::kStackBackward};
+  for (const char* loss : {"mean_squared_error", "l1", "smooth_l1", "hinge", "sigmoid_cross_entropy"}) {
+    EXPECT_EQ(ops("features=1", loss), joined) << loss;
+  }
+  EXPECT_EQ(ops("features=31", "mean_squared_error"), joined);
+  // A thread would take so long a row alone.
+  EXPECT_EQ(ops("features=32", "mean_squared_error"), apart);
+  std::vector<Op> read = apart;
+  read.insert(read.begin() + 2, Op::kMean);
+  EXPECT_EQ(ops("features=1", "mean_squared_error", /*read_losses=*/true), read);
 }
 
 TEST_F(Stacks, AreNotOfWhatHasOtherOperands) {
