@@ -48,11 +48,17 @@ WORKLOADS = {
 }
 # stage: rows of (workload, batch, mode, PyTorch's variants), most important first
 STAGES = {
-    "overview": [("mlp", 512, "FP16", ("graph",)), ("convnet256", 128, "FP16", ("graph+channels_last",)),
-                 ("gpt2", 8, "BF16", ("graph", "reduce-overhead")), ("resnet50", 256, "FP16", ("graph+channels_last",)),
-                 ("acgan", 256, "FP16", ("graph+channels_last",)), ("speech_large", 64, "FP16", ("eager",)),
-                 ("gpt_wide", 8, "BF16", ("graph",)), ("gpt_wide", 8, "FP8", ()), ("gpt_4096", 8, "BF16", ()),
-                 ("gpt_4096", 8, "FP8", ()), ("speech_small", 16, "FP16", ("eager",))],
+    "overview": [("mlp", 512, "FP16", ("graph",)), ("convnet256", 32, "FP16", ("graph+channels_last",)),
+                 ("convnet256", 128, "FP16", ("graph+channels_last",)), ("acgan", 64, "FP16", ("graph+channels_last",)),
+                 ("gpt2", 8, "BF16", ("reduce-overhead",)), ("resnet50", 256, "FP16", ("graph+channels_last",)),
+                 ("speech_small", 16, "FP16", ("eager",)), ("speech_large", 64, "FP16", ("eager",)),
+                 ("acgan", 256, "FP16", ("graph+channels_last",)), ("acgan", 2048, "FP16", ("graph+channels_last",)),
+                 ("convnet256", 512, "FP16", ("graph+channels_last",)), ("speech_large", 64, "FP32", ()),
+                 ("speech_small", 16, "FP32", ()), ("gpt_wide", 8, "BF16", ()), ("gpt_wide", 8, "FP8", ()),
+                 ("gpt_4096", 8, "BF16", ()), ("gpt_4096", 8, "FP8", ()), ("gpt2", 8, "TF32", ()), ("gpt2", 8, "FP32", ()),
+                 ("acgan", 256, "TF32", ()), ("acgan", 256, "FP32", ()), ("mlp", 512, "FP32", ()),
+                 ("convnet256", 128, "TF32", ()), ("convnet256", 128, "FP32", ()), ("resnet50", 256, "TF32", ()),
+                 ("resnet50", 256, "FP32", ())],
     "mlp": [("mlp", 512, "FP16", PLAIN), ("mlp", 512, "FP32", ("graph",)), ("mlp", 512, "TF32", ()), ("mlp", 512, "BF16", ())],
     "convnet": [("convnet256", 128, "FP16", IMAGES), ("convnet256", 32, "FP16", FEW), ("convnet256", 512, "FP16", FEW),
                 ("convnet256", 128, "FP32", ()), ("convnet256", 128, "TF32", ()), ("convnet256", 128, "BF16", ())],
@@ -71,10 +77,12 @@ TURN_SECONDS = 0.6
 OVERVIEW = "overview"
 WARM_UP_SECONDS = {"eager": 60, "graph": 60, "reduce-overhead": 120, "max-autotune": 240}
 # A row is not begun with less than this left.
-LEAST_SECONDS = 45
+LEAST_SECONDS = 30
 
 
 class Contestant:
+    """A process that takes steps when it is asked to; it makes nothing on the device before that."""
+
     def __init__(self, command, log):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         self.turn_steps = 1
@@ -107,7 +115,7 @@ class Contestant:
 def ours(arguments, workload, batch, mode, log, *options):
     job, sample, target, _, _, small, small_target, settings = WORKLOADS[workload]
     command = [os.path.join(arguments.bin, "bench_steps"), f"--device={arguments.device}", *options,
-               f"--set=train.batch_size={batch}"]
+               f"--autotune={os.path.join(arguments.state, 'autotune')}", f"--set=train.batch_size={batch}"]
     if arguments.tiny:
         sample, target = small, small_target
         command += [f"--set={setting}" for setting in settings]
@@ -116,27 +124,23 @@ def ours(arguments, workload, batch, mode, log, *options):
 
 def peer(arguments, workload, batch, mode, variant, log):
     command = [arguments.python, os.path.join(BENCH, "peers", "torch_steps.py"), workload, mode, variant, "4", "--device",
-               arguments.torch_device, "--batch", str(batch)]
+               arguments.torch_device, "--batch", str(batch), "--late"]
     return Contestant(command + (["--tiny"] if arguments.tiny else []), log)
 
 
-def fastest_peer(arguments, row, log, left_out, tried, deadline):
-    """The contestant of the fastest variant, warm; None where there is none."""
-    workload, batch, mode, variants = row
+def fastest_peer(peers, left_out, tried, deadline):
+    """The contestant of the fastest variant, warm; None where there is none. The others are closed."""
     best, best_time = None, None
-    for variant in variants if arguments.torch else ():
-        limit = min(WARM_UP_SECONDS[variant.split("+")[0]], deadline - time.monotonic() - LEAST_SECONDS)
-        candidate = None
+    for variant, candidate in peers.items():
+        limit = min(WARM_UP_SECONDS[variant.split("+")[0]], deadline - time.monotonic() - LEAST_SECONDS / 2)
         try:
             if limit < 10:
                 raise RuntimeError("no time left to warm it up")
-            candidate = peer(arguments, workload, batch, mode, variant, log)
             candidate.warm_up(limit)
             tried[variant] = candidate.turn()["median"]
         except (RuntimeError, ValueError, BrokenPipeError) as error:
             left_out[variant] = str(error)
-            if candidate:
-                candidate.close()
+            candidate.close()
             continue
         if best is None or tried[variant] < best_time:
             best, candidate, best_time = candidate, best, tried[variant]
@@ -146,9 +150,11 @@ def fastest_peer(arguments, row, log, left_out, tried, deadline):
 
 
 def measure(arguments, row, log, deadline):
-    workload, batch, mode, _ = row
+    workload, batch, mode, variants = row
     left_out, tried = {}, {}
     result = {"workload": workload, "batch": batch, "mode": mode, "tried": tried, "left_out": left_out}
+    # While PyTorch is read from the disk, ours is warmed up.
+    peers = {variant: peer(arguments, workload, batch, mode, variant, log) for variant in variants if arguments.torch}
     mine = ours(arguments, workload, batch, mode, log)
     rival = apart = None
     otherwise = {}
@@ -166,7 +172,7 @@ def measure(arguments, row, log, deadline):
         if first["regions"] > 0 and not alone:
             apart = ours(arguments, workload, batch, mode, log, "--fusion=chains")
             apart.warm_up(240)
-        rival = fastest_peer(arguments, row, log, left_out, tried, deadline)
+        rival = fastest_peer(peers, left_out, tried, deadline)
         turns, rival_turns, other_turns, apart_turns = [], [], {way: [] for way in otherwise}, []
         for _ in range(arguments.rounds):
             turns.append(mine.turn())
@@ -187,7 +193,7 @@ def measure(arguments, row, log, deadline):
             if arguments.torch_device == "cuda":
                 result["peer_memory"] = rival.ask("memory", 60)
     finally:
-        for contestant in (mine, rival, apart, *otherwise.values()):
+        for contestant in (mine, rival, apart, *peers.values(), *otherwise.values()):
             if contestant:
                 contestant.close()
     return result
@@ -294,7 +300,7 @@ def main():
     rows = STAGES[arguments.stage]
     if arguments.tiny:
         rows, TURN_SECONDS, LEAST_SECONDS, arguments.rounds = tiny_rows(rows), 0.01, 1, 2
-    os.makedirs(arguments.state, exist_ok=True)
+    os.makedirs(os.path.join(arguments.state, "autotune"), exist_ok=True)
     results, missing = [], []
     for row in rows:
         name = "-".join(str(part) for part in row[:3])

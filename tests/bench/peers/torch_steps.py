@@ -1,11 +1,11 @@
 """The peer of bench_steps: times whole training steps of one workload in PyTorch.
 
-usage: torch_steps.py WORKLOAD MODE VARIANT THREADS [--device cpu|cuda] [--batch N] [--tiny]
+usage: torch_steps.py WORKLOAD MODE VARIANT THREADS [--device cpu|cuda] [--batch N] [--tiny] [--late]
 
 WORKLOAD: a name of WORKLOADS. MODE: FP32, TF32 (on a GPU), BF16 or FP16 (autocast; FP16 with a GradScaler). VARIANT: words
 joined by '+': compile (torch.compile), reduce-overhead or max-autotune (torch.compile in that mode), graph (the whole step,
 update included, captured in a CUDA graph), channels_last. --batch: samples, in place of the workload's own. --tiny: sizes
-that a test runs with. Optimizers are fused.
+that a test runs with. --late: it makes nothing before the first line. Optimizers are fused.
 
 Answers each line "N" with {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step until everything
 was enqueued, "steps": N, "loss": of the last}. On a GPU the batch lies in its memory, and windows of steps are timed
@@ -399,10 +399,12 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--late", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    stepper = Stepper(arguments)
+    stepper = None if arguments.late else Stepper(arguments)
     for line in sys.stdin:
+        stepper = stepper or Stepper(arguments)
         print(json.dumps(answer(stepper, line.strip())), flush=True)
 
 
