@@ -119,32 +119,44 @@ namespace channel_sums {
 
 // Parts of a channel that a thread of FinishKernel reads at once: reads under way together take as long as one.
 inline constexpr int kPartsAtOnce = 8;
+// Rows likewise, of a thread of SumKernel.
+inline constexpr int kRowsAtOnce = 4;
 
 // The thread's rows.
 template <int kWidth, typename Body>
 __device__ __forceinline__ void SumRows(const Body& body, const ChannelPlan& plan, const ChannelThread& at,
                                         typename Body::Sum (&sums)[Body::kSums][kWidth]) {
   constexpr int kRun = Body::kRun;
-  const int64_t first = at.outer * plan.rows;
+  const int64_t first = at.outer * plan.rows, lines = at.lines;
   const auto constants = body.template Begin<kWidth>(at.outer, at.channel);
+  int64_t row = at.begin;
+  // Reads of several rows are under way at once only where nothing asks between them whether there is a row.
   if constexpr (kRun == 1) {
-#pragma unroll 4
-    for (int64_t row = at.begin; row < at.end; row += at.lines) body(first + row, at.channel, constants, sums);
-  } else {
-    for (int64_t row = at.begin; row < at.end; row += int64_t{kRun} * at.lines) {
-      typename Body::Term run[Body::kSums][kWidth] = {};
+    for (; row + (kRowsAtOnce - 1) * lines < at.end; row += kRowsAtOnce * lines) {
 #pragma unroll
-      for (int k = 0; k < kRun; ++k) {
-        if (row + k * at.lines < at.end) {
-          body(first + row + k * at.lines, at.channel, constants, run);
-        }
-      }
+      for (int k = 0; k < kRowsAtOnce; ++k) body(first + row + k * lines, at.channel, constants, sums);
+    }
+#pragma unroll 1
+    for (; row < at.end; row += lines) body(first + row, at.channel, constants, sums);
+  } else {
+    const auto add = [&](const typename Body::Term(&run)[Body::kSums][kWidth]) {
 #pragma unroll
       for (int s = 0; s < Body::kSums; ++s) {
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) Body::Add(&sums[s][j], run[s][j]);
       }
+    };
+    for (; row + (kRun - 1) * lines < at.end; row += kRun * lines) {
+      typename Body::Term run[Body::kSums][kWidth] = {};
+#pragma unroll
+      for (int k = 0; k < kRun; ++k) body(first + row + k * lines, at.channel, constants, run);
+      add(run);
     }
+    if (row >= at.end) return;
+    typename Body::Term run[Body::kSums][kWidth] = {};
+#pragma unroll 1
+    for (; row < at.end; row += lines) body(first + row, at.channel, constants, run);
+    add(run);
   }
 }
 
