@@ -202,7 +202,7 @@ absl::Status LaunchBlocks(absl::string_view what, void (*kernel)(Parameters...),
 }
 
 template <int kWidth, bool kSplit, typename Body, typename Finish>
-__global__ void __launch_bounds__(kChannelThreads)
+__global__ void __launch_bounds__(kChannelThreads, 2)
     SumKernel(Body body, Finish finish, ChannelPlan plan, typename Body::Total* __restrict__ partial) {
   const ChannelThread at(plan);
   typename Body::Sum sums[Body::kSums][kWidth];
