@@ -3,8 +3,8 @@
 
 usage: gpu_speed.py STAGE --state DIR --out FOLDER [--seconds N] [--rounds 5] [--tiny] [--device cuda] [--environment FILE]
 
-STAGE: a name of STAGES; "overview" has a row of every workload, each with PyTorch's most likely best, for when there are
-minutes alone. Every row (workload, batch, mode) is a file in DIR once it is measured, so a repeated call goes on
+STAGE: a name of STAGES; "overview" has the rows of all, those that are compared with PyTorch with its most likely best
+alone, for when there are minutes. Every row (workload, batch, mode) is a file in DIR once it is measured, so a repeated call goes on
 with the rows that are missing; none is begun that may not be done within the seconds left. Exit code 3: rows are left.
 FOLDER gets DATE-gpu-STAGE.md and .json. FILE: lines "name: value" of what the machine is.
 
@@ -81,7 +81,7 @@ LEAST_SECONDS = 30
 
 
 class Contestant:
-    """A process that takes steps when it is asked to; it makes nothing on the device before that."""
+    """A process that takes steps when it is asked to."""
 
     def __init__(self, command, log):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -153,7 +153,7 @@ def measure(arguments, row, log, deadline):
     workload, batch, mode, variants = row
     left_out, tried = {}, {}
     result = {"workload": workload, "batch": batch, "mode": mode, "tried": tried, "left_out": left_out}
-    # While PyTorch is read from the disk, ours is warmed up.
+    # While PyTorch is read from the disk, ours is warmed up; peers make nothing on the device before they are asked.
     peers = {variant: peer(arguments, workload, batch, mode, variant, log) for variant in variants if arguments.torch}
     mine = ours(arguments, workload, batch, mode, log)
     rival = apart = None

@@ -28,6 +28,8 @@ using runtime::PlanStep;
 constexpr double kMostFlops = 16e6;
 // Of f32, which has no matrix unit.
 constexpr double kMostPlainFlops = 4e6;
+// Of a loss that is taken with its mean and gradients at once: a thread takes a row alone.
+constexpr int64_t kMostJoinedFeatures = 8;
 
 runtime::NodeDesc DescOf(const PlanStep& step) {
   runtime::NodeDesc desc{.op = step.op, .name = step.name, .attributes = step.attributes};
@@ -287,6 +289,21 @@ class Compiler {
 
   // --- losses
 
+  static OpKind GradientOf(OpKind loss) {
+    switch (loss) {
+      case OpKind::kSquaredError:
+        return OpKind::kSquaredErrorGrad;
+      case OpKind::kL1Loss:
+        return OpKind::kL1LossGrad;
+      case OpKind::kSmoothL1Loss:
+        return OpKind::kSmoothL1LossGrad;
+      case OpKind::kHingeLoss:
+        return OpKind::kHingeLossGrad;
+      default:
+        return OpKind::kSigmoidCrossEntropyGrad;
+    }
+  }
+
   template <typename Operands>
   Operands OperandsOf(size_t instruction) const {
     Operands operands;
@@ -344,12 +361,11 @@ class Compiler {
     }
     const auto loss = OperandsOf<ResidentLoss>(i), gradient = OperandsOf<ResidentLoss>(i + 3);
     const auto mean = OperandsOf<ResidentVector>(i + 1), mean_gradient = OperandsOf<ResidentVector>(i + 2);
-    // A thread takes a row.
-    if (loss.samples.features >= kWarp) return absl::OkStatus();
     const LossOperands &a = loss.operands, &b = gradient.operands;
-    if (mean.from != loss.to || mean.size != loss.samples.samples || gradient.dlosses != mean_gradient.to ||
-        mean_gradient.size != mean.size || a.prediction != b.prediction || a.target != b.target ||
-        a.weights != b.weights) {
+    if (loss.samples.features > kMostJoinedFeatures || all[i + 3].kind != GradientOf(all[i].kind) ||
+        loss.samples.number != gradient.samples.number || mean.from != loss.to || mean.size != loss.samples.samples ||
+        gradient.dlosses != mean_gradient.to || mean_gradient.size != mean.size || a.prediction != b.prediction ||
+        a.target != b.target || a.weights != b.weights) {
       return absl::OkStatus();
     }
     if (IsReadBesides(steps_[i], steps_[i + 1]) || IsReadBesides(steps_[i + 2], steps_[i + 3])) return absl::OkStatus();

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,10 +18,10 @@
 #include "engine/backend/cuda/launch_choice.h"
 #include "engine/backend/cuda/resident_dataset.h"
 #include "engine/backend/cuda/resident_step.h"
+#include "engine/backend/cuda/staged_copy.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/backend/cuda/step_control.h"
 #include "engine/core/status.h"
-#include "engine/core/worker_pool.h"
 
 namespace ampd::cuda {
 namespace {
@@ -33,11 +32,6 @@ using runtime::StepRecord;
 // Page-locked memory that batches are fed through, and as much on the device.
 constexpr int64_t kFeedBytes = int64_t{256} << 20;
 constexpr int64_t kMostSlots = 256;
-// Batches from this size on are brought there by several threads, and each chunk goes to the device while they bring
-// the next: one thread alone takes longer for a batch of images than a fast device for its step.
-constexpr int64_t kLargeBatch = int64_t{4} << 20;
-constexpr int64_t kFeedChunk = int64_t{16} << 20, kFeedPart = int64_t{1} << 20;
-constexpr int kMostFeeders = 4;
 // Phases, each of which leaves a record of a step: kMaxPhases of proto/spec/resolve_phases.cc.
 constexpr int64_t kMostPhases = 16;
 // Records and scalars of updates ahead; more than can be in flight.
@@ -114,10 +108,8 @@ class CudaStepLoop : public runtime::StepLoop {
   };
 
   absl::Status LayOutFeed();
-  // Brings `bytes` bytes to place `at` of a slot's page-locked memory, and on to the device if `send`.
-  absl::Status Stage(int64_t slot, int64_t at, const char* from, int64_t bytes, bool send);
-  // Enqueues their way from there to the device.
-  absl::Status Send(int64_t slot, int64_t at, int64_t bytes);
+  absl::Status ListPieces(size_t bucket, absl::Span<const runtime::FedInput> inputs,
+                          absl::Span<const runtime::MicroBatchWeight> weights);
   absl::Status AllocateFeed();
   absl::Status AllocateStaging();
   // UNIMPLEMENTED also where the loop has buckets, or inputs that are no samples'.
@@ -170,8 +162,9 @@ class CudaStepLoop : public runtime::StepLoop {
   // Tables are copied from table_staging_, which has the same entries.
   PinnedArray staging_, table_staging_, records_memory_;
   RecordRing records_;
-  std::unique_ptr<WorkerPool> feeders_;  // where staging_ is
-  std::vector<EventHandle> fed_events_;  // by slot
+  std::unique_ptr<StagedCopier> copier_;  // where staging_ is
+  std::vector<StagedPiece> pieces_;       // of the batch that is fed
+  std::vector<EventHandle> fed_events_;   // by slot
   std::vector<PhasePasses> passes_;
   GraphCache graphs_;
   std::map<std::pair<size_t, uint64_t>, int64_t> step_nodes_;  // by bucket and phases
@@ -279,9 +272,7 @@ absl::Status CudaStepLoop::AllocateStaging() {
                    absl::IsDataLoss(samples_status_);
   if (!fed) return Annotate(samples_status_, "training samples");
   AMPD_ASSIGN_OR_RETURN(staging_, PinnedArray::Allocate(ring_.slots * ring_.bytes_per_slot, "batches"));
-  // The loader's threads need the others.
-  const auto some = static_cast<int>(std::thread::hardware_concurrency() / 4);
-  feeders_ = std::make_unique<WorkerPool>(ring_.bytes_per_slot < kLargeBatch ? 1 : std::clamp(some, 1, kMostFeeders));
+  copier_ = std::make_unique<StagedCopier>(ring_.bytes_per_slot);
   return absl::OkStatus();
 }
 
@@ -443,16 +434,10 @@ absl::Status CudaStepLoop::FeedSamples(absl::Span<const int64_t> samples,
   return absl::OkStatus();
 }
 
-absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
-                                absl::Span<const runtime::MicroBatchWeight> weights) {
-  if (dataset_ != nullptr) return absl::FailedPreconditionError("[cuda step loop] it is fed numbers of samples");
-  AMPD_RETURN_IF_ERROR(CheckFree());
-  const auto slot = static_cast<int64_t>(fed_end_ % static_cast<uint64_t>(ring_.slots));
-  // What was copied from it before is done: its step was recorded.
-  const bool large = ring_.bytes_per_slot >= kLargeBatch;
-  const auto weight_bytes = static_cast<int64_t>(weights.size() * sizeof(runtime::MicroBatchWeight));
-  AMPD_RETURN_IF_ERROR(Stage(slot, 0, reinterpret_cast<const char*>(weights.data()), weight_bytes, large));
-  int64_t end = AlignUp(weight_bytes);
+absl::Status CudaStepLoop::ListPieces(size_t bucket, absl::Span<const runtime::FedInput> inputs,
+                                      absl::Span<const runtime::MicroBatchWeight> weights) {
+  pieces_.assign({{0, reinterpret_cast<const char*>(weights.data()),
+                   static_cast<int64_t>(weights.size() * sizeof(runtime::MicroBatchWeight))}});
   for (const auto& [name, place] : feed_[bucket]) {
     const auto input = std::find_if(inputs.begin(), inputs.end(),
                                     [&n = name](const auto& in) { return in.name == absl::string_view(n); });
@@ -462,36 +447,28 @@ absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInpu
                        " bytes fed, the plans read ", place.bytes * config_.micro_batches));
     }
     for (int64_t m = 0; m < config_.micro_batches; ++m) {
-      AMPD_RETURN_IF_ERROR(Stage(slot, place.offset + m * place.stride,
-                                 static_cast<const char*>(input->data) + m * place.bytes, place.bytes, large));
+      pieces_.push_back(
+          {place.offset + m * place.stride, static_cast<const char*>(input->data) + m * place.bytes, place.bytes});
     }
-    end = std::max(end, place.offset + place.stride * config_.micro_batches);
   }
-  if (!large) AMPD_RETURN_IF_ERROR(Send(slot, 0, end));
+  std::sort(pieces_.begin(), pieces_.end(), [](const StagedPiece& a, const StagedPiece& b) { return a.at < b.at; });
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
+                                absl::Span<const runtime::MicroBatchWeight> weights) {
+  if (dataset_ != nullptr) return absl::FailedPreconditionError("[cuda step loop] it is fed numbers of samples");
+  AMPD_RETURN_IF_ERROR(CheckFree());
+  AMPD_RETURN_IF_ERROR(ListPieces(bucket, inputs, weights));
+  const auto slot = static_cast<int64_t>(fed_end_ % static_cast<uint64_t>(ring_.slots));
+  const int64_t at = slot * ring_.bytes_per_slot;
+  // The copy from there before is done: its step was recorded.
+  AMPD_RETURN_IF_ERROR(
+      copier_->Copy(pieces_, staging_.as<char>() + at, const_cast<char*>(ring_.data) + at, copies_.get()));
   AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(fed_events_[static_cast<size_t>(slot)].get(), copies_.get()),
                             "feeding a batch");
   ++fed_end_;
   return absl::OkStatus();
-}
-
-absl::Status CudaStepLoop::Stage(int64_t slot, int64_t at, const char* from, int64_t bytes, bool send) {
-  char* const host = staging_.as<char>() + slot * ring_.bytes_per_slot + at;
-  for (int64_t done = 0; done < bytes; done += kFeedChunk) {
-    const int64_t chunk = std::min(kFeedChunk, bytes - done);
-    feeders_->ForEach((chunk + kFeedPart - 1) / kFeedPart, [&](int64_t i, int) {
-      const int64_t first = done + i * kFeedPart;
-      std::memcpy(host + first, from + first, static_cast<size_t>(std::min(kFeedPart, done + chunk - first)));
-    });
-    if (send) AMPD_RETURN_IF_ERROR(Send(slot, at + done, chunk));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CudaStepLoop::Send(int64_t slot, int64_t at, int64_t bytes) {
-  const int64_t place = slot * ring_.bytes_per_slot + at;
-  return ToStatus(cudaMemcpyAsync(const_cast<char*>(ring_.data) + place, staging_.as<char>() + place,
-                                  static_cast<size_t>(bytes), cudaMemcpyHostToDevice, copies_.get()),
-                  "feeding a batch");
 }
 
 // Entries behind table_end_ are of no step in flight, and the copies before their last steps are done: so what is

@@ -455,6 +455,42 @@ TEST_F(ResidentSteps, AreMeasuredByAutoWithTheSameLossesWhereverTheSamplesLie) {
   EXPECT_EQ(losses[1], losses[0]);
 }
 
+// More rows than the block has threads, several features of each, in FP32, where losses and gradients are the host's
+// but for the order of sums.
+TEST_F(ResidentSteps, OfManyRowsAreTheHosts) {
+  constexpr int64_t kSamples = 1400, kFeatures = 8, kTargets = 3;
+  std::vector<float> x(kSamples * kFeatures), y(kSamples * kTargets);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(1 + i * 7 % 23) / 12;
+  for (size_t i = 0; i < y.size(); ++i) y[i] = x[i * 5 % x.size()] > 1 ? 1.0f : 0.0f;
+  for (const char* loss : {"mean_squared_error {}", "l1 {}", "smooth_l1 { beta: 0.3 }", "hinge { margin: 0.7 }",
+                           "sigmoid_cross_entropy { pos_weight: [2, 0.5, 3] }"}) {
+    std::vector<v1::StepReport> reports[2];
+    for (StepMode mode : {StepMode::kHost, StepMode::kResident}) {
+      const ScratchFolder folder;
+      const TrainerOptions options = On(folder, mode);
+      WriteNpy(folder.path() + "/in.npy", "<f4", {kSamples, kFeatures}, x);
+      WriteNpy(folder.path() + "/out.npy", "<f4", {kSamples, kTargets}, y);
+      Recorder recorder;
+      const auto outcome = Train(
+          Spec({std::string(
+                    "model { layers { dense { units: 5 activation: TANH } } layers { dense { units: 3 } } loss { ") +
+                    loss + " } }",
+                "data { train { npy { inputs: 'in.npy' targets: 'out.npy' } } }"
+                "train { batch_size: 700 epochs: 3 } report { every_steps: 1 } optimizer { sgd {} } seed: 5"}),
+          options, &recorder);
+      ASSERT_TRUE(outcome.ok()) << loss << ": " << outcome.status();
+      reports[mode == StepMode::kResident] = recorder.steps();
+    }
+    ASSERT_EQ(reports[0].size(), 6u);
+    ASSERT_EQ(reports[1].size(), 6u);
+    for (size_t i = 0; i < 6; ++i) {
+      const v1::PhaseReport &host = reports[0][i].phases(0), &device = reports[1][i].phases(0);
+      EXPECT_NEAR(device.loss(), host.loss(), 1e-6 * host.loss()) << loss << ", step " << i;
+      EXPECT_NEAR(device.gradient_norm(), host.gradient_norm(), 1e-5 * host.gradient_norm()) << loss << ", step " << i;
+    }
+  }
+}
+
 // It is found when the data are opened, as on the host.
 TEST_F(ResidentSteps, OfASampleThatIsNotFiniteFailAsTheHosts) {
   std::string messages[2];
