@@ -127,6 +127,8 @@ struct LiveJob {
   // While it runs on because it is not known yet whether it can write a checkpoint in time; then for whom it stops.
   TimerId preempt_timer = 0;
   std::string preempted_for;
+  // It has shown that it can, and waits for others that are to stop for the same job.
+  bool preempt_ready = false;
   // When it was last left running because it could not.
   std::optional<absl::Duration> left_running;
   std::vector<CheckpointWaiter> checkpoint_waiters;
@@ -395,11 +397,17 @@ class ControllerCore {
 
   // core_preempt.cc
   // Begins to stop a running job for job `for_job`: PREEMPTING, and QUEUED once its worker stopped after a checkpoint.
-  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace, or
-  // `for_job` waits no more when it comes, it is left running. One that measures writes none, and is stopped at once.
-  // False, and nothing happens, where it does not run, is being stopped already, cannot be told, or was left running
-  // not long ago.
+  // It is asked for a checkpoint first; StopIfReady() comes behind all who are asked for the same job. Where none comes
+  // within preempt_grace it is left running, and so are the others. One that measures writes none. False, and nothing
+  // happens, where it does not run, is being stopped already, cannot be told, or was left running not long ago.
   bool Preempt(LiveJob& live, const std::string& for_job);
+  // Those that are to stop for a job and were not told to yet.
+  std::vector<LiveJob*> AskedFor(const std::string& for_job);
+  // Tells those to stop if each of them has its checkpoint.
+  void StopIfReady(const std::vector<LiveJob*>& asked);
+  // Likewise, of all that are asked for the job; they are left running where it waits no more, or comes before one of
+  // them no more.
+  void StopForJob(const std::string& for_job);
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
   void OnPreemptCheckpoint(LiveJob& live);

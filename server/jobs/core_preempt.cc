@@ -1,6 +1,9 @@
-// Stopping a running job for another one. A worker that was told to stop cannot be told otherwise, so it is asked for a
-// checkpoint alone first: that shows that it can write one in time (docs/decisions/0032-lifecycle-verbs.md).
+// Stopping running jobs for another one. A worker that was told to stop cannot be told otherwise, so it is asked for a
+// checkpoint alone first: that shows that it can write one in time (docs/decisions/0032-lifecycle-verbs.md). Of several
+// that are to stop for the same job none is told to before all have shown it.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
@@ -34,38 +37,78 @@ bool ControllerCore::Preempt(LiveJob& live, const std::string& for_job) {
   if (LeftRunningLately(live)) return false;
   live.preempted_for = for_job;
   Enter(live, v1::Job::PREEMPTING, absl::StrCat("to make room for job ", for_job));
-  // A measurement has no checkpoint to wait for: what it measured has been told of, and it goes on from there.
-  if (live.job.proto().spec().has_bench()) {
-    StopPreempted(live);
-    return true;
-  }
   live.preempt_timer = After(options_.preempt_grace, live, &ControllerCore::OnPreemptGrace);
-  SendCommand(live, v1::DaemonCommand::CHECKPOINT);
+  // A measurement has no checkpoint to wait for: what it measured has been told of, and it goes on from there.
+  live.preempt_ready = live.job.proto().spec().has_bench();
+  if (!live.preempt_ready) SendCommand(live, v1::DaemonCommand::CHECKPOINT);
   return true;
 }
 
 bool ControllerCore::PreemptJob(const std::string& id, const std::string& for_job) {
   LiveJob* live = Find(id);
-  return live != nullptr && Preempt(*live, for_job);
+  if (live == nullptr || !Preempt(*live, for_job)) return false;
+  StopIfReady(AskedFor(for_job));
+  return true;
+}
+
+std::vector<LiveJob*> ControllerCore::AskedFor(const std::string& for_job) {
+  std::vector<LiveJob*> asked;
+  for (const DeviceSlot& slot : devices_) {
+    for (const std::string& id : slot.job_ids) {
+      LiveJob* live = Find(id);
+      if (live == nullptr || live->job.state() != v1::Job::PREEMPTING || live->stop != Stop::kNone) continue;
+      const bool is_new = std::find(asked.begin(), asked.end(), live) == asked.end();
+      if (live->preempted_for == for_job && is_new) asked.push_back(live);
+    }
+  }
+  return asked;
 }
 
 void ControllerCore::OnPreemptGrace(LiveJob& live) {
   live.preempt_timer = 0;
   if (live.job.state() != v1::Job::PREEMPTING || live.stop != Stop::kNone) return;
+  const std::string for_job = live.preempted_for;
+  // It waited for others, whose grace ends as well, or who are gone.
+  if (live.preempt_ready) return StopForJob(for_job);
   live.left_running = clock_->Monotonic();
   LeaveRunning(live, absl::StrCat("no checkpoint within ", absl::FormatDuration(options_.preempt_grace)));
+  for (LiveJob* other : AskedFor(for_job)) {
+    LeaveRunning(*other, absl::StrCat("job ", live.job.id(), ", which was to stop for job ", for_job,
+                                      " as well, wrote no checkpoint in time"));
+  }
 }
 
 void ControllerCore::OnPreemptCheckpoint(LiveJob& live) {
-  const LiveJob* other = Find(live.preempted_for);
+  live.preempt_ready = true;
+  // A copy: whoever is left running may forget it.
+  StopForJob(std::string(live.preempted_for));
+}
+
+void ControllerCore::StopForJob(const std::string& for_job) {
+  const LiveJob* other = Find(for_job);
   const bool waits = other != nullptr && other->job.state() == v1::Job::QUEUED;
-  if (waits && StillStopsFor(live, *other)) return StopPreempted(live);
-  // It was cancelled meanwhile, or started elsewhere. Whom else the job keeps waiting, the next round tells.
-  timers_.Cancel(&live.preempt_timer);
-  LeaveRunning(live, absl::StrCat("job ", live.preempted_for, waits ? " comes before it no more" : " waits no more"));
+  const std::vector<LiveJob*> asked = AskedFor(for_job);
+  const auto stops = [&](const LiveJob* live) { return waits && StillStopsFor(*live, *other); };
+  if (std::all_of(asked.begin(), asked.end(), stops)) return StopIfReady(asked);
+  // It was cancelled meanwhile, or started elsewhere, or does not get all that it needs. Whom else the job keeps
+  // waiting, the next round tells.
+  for (LiveJob* live : asked) {
+    LeaveRunning(*live, absl::StrCat("job ", for_job,
+                                     stops(live) ? " does not get all that it needs"
+                                     : waits     ? " comes before it no more"
+                                                 : " waits no more"));
+  }
+}
+
+void ControllerCore::StopIfReady(const std::vector<LiveJob*>& asked) {
+  const auto is_ready = [](const LiveJob* live) { return live->preempt_ready; };
+  if (!std::all_of(asked.begin(), asked.end(), is_ready)) return;
+  for (LiveJob* live : asked) StopPreempted(*live);
 }
 
 void ControllerCore::LeaveRunning(LiveJob& live, const std::string& why) {
+  timers_.Cancel(&live.preempt_timer);
+  live.preempt_ready = false;
   Enter(live, v1::Job::RUNNING, absl::StrCat("left running: ", why));
   ArmLimits(live);
 }

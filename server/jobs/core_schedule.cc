@@ -122,8 +122,8 @@ RunningJob ControllerCore::RunningOf(const LiveJob& live) const {
   running.memory_bytes = running.share ? PlannedBytes(job) : 0;
   running.start = live.held_since;
   running.end = ExpectedEnd(live);
-  running.preemptible =
-      job.spec().resources().preemptible() && job.state() == v1::Job::RUNNING && !LeftRunningLately(live);
+  const bool can_be_told = live.connection != nullptr && live.welcomed && !LeftRunningLately(live);
+  running.preemptible = job.spec().resources().preemptible() && job.state() == v1::Job::RUNNING && can_be_told;
   running.overtook = live.job.record().overtook;
   running.stopping = live.stop != Stop::kNone || live.finished || job.state() == v1::Job::CANCELLING ||
                      job.state() == v1::Job::PREEMPTING;
@@ -185,9 +185,12 @@ void ControllerCore::Schedule() {
     decision_ = Pick(snapshot_, SteadyNow());
     estimates_.reset();
     for (const Assignment& assignment : decision_.start) StartJob(*Find(assignment.job_id), assignment);
+    std::set<std::string> asked_for;
     for (const Preemption& preemption : decision_.preempt) {
-      if (Preempt(*Find(preemption.job_id), preemption.for_job)) has_asked = true;
+      if (Preempt(*Find(preemption.job_id), preemption.for_job)) asked_for.insert(preemption.for_job);
     }
+    for (const std::string& for_job : asked_for) StopIfReady(AskedFor(for_job));
+    has_asked = !asked_for.empty();
   }
   needs_schedule_ = false;
   ArmRelease();

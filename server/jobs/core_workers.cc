@@ -178,6 +178,8 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
 
 void ControllerCore::Welcome(LiveJob& live) {
   live.welcomed = true;
+  // From now on it may be asked to stop for another.
+  needs_schedule_ = true;
   v1::DaemonMessage message;
   v1::DaemonWelcome& welcome = *message.mutable_welcome();
   welcome.set_protocol(kProtocol);
@@ -212,7 +214,8 @@ void ControllerCore::Welcome(LiveJob& live) {
   if (live.finished) return;
   if (live.stop != Stop::kNone) return SendStop(live);
   // A command may have gone down with the connection before.
-  if (live.preempt_timer != 0 || !live.checkpoint_waiters.empty()) SendCommand(live, v1::DaemonCommand::CHECKPOINT);
+  const bool is_asked = live.preempt_timer != 0 && !live.preempt_ready;
+  if (is_asked || !live.checkpoint_waiters.empty()) SendCommand(live, v1::DaemonCommand::CHECKPOINT);
   SendProfile(live);
 }
 

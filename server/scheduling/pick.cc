@@ -178,6 +178,7 @@ bool Picker::OverQuota(const Front& front) {
   const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
   std::optional<Block> block = ampd::OverQuota(snapshot_, quota_.use(), *front.line, need.gpus);
   if (block && pool_.IsPossible(need)) quota_.KeepOverQuota(*front.line, *front.job, need);
+  if (!block) block = quota_.PromisedToSweep(*front.line);
   if (!block) block = quota_.KeptFrom(*front.line, need, true);
   if (block) WaitForQuota(front, *std::move(block));
   return block.has_value();

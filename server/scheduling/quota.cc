@@ -93,6 +93,17 @@ void QuotaLedger::KeepWaiting(const QueueLine& line, const QueuedJob& job, const
 void QuotaLedger::KeepPromised(const QueueLine& line, const QueuedJob& job, const Requirement& need) {
   Kept& kept = kept_[static_cast<size_t>(line.user)];
   if (kept.job_id != job.id) kept.devices += need.gpus;
+  if (line.sweep_max_parallel > 0) ++promised_[line.sweep_id];
+}
+
+std::optional<Block> QuotaLedger::PromisedToSweep(const QueueLine& line) const {
+  const auto promised = promised_.find(line.sweep_id);
+  if (line.sweep_max_parallel <= 0 || promised == promised_.end()) return std::nullopt;
+  const int running = use_.RunningOf(line.sweep_id);
+  if (running + promised->second < line.sweep_max_parallel) return std::nullopt;
+  return Block{v1::Job::QUOTA, absl::StrCat(running, running == 1 ? " job" : " jobs", " of its sweep run, and ",
+                                            promised->second, promised->second == 1 ? " waits" : " wait",
+                                            " for others to stop, as many as max_parallel allows")};
 }
 
 std::optional<Block> QuotaLedger::KeptFrom(const QueueLine& line, const Requirement& need, bool is_to_start) const {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -32,8 +33,11 @@ class QuotaLedger {
   // Only the first of a user counts.
   void KeepOverQuota(const QueueLine& line, const QueuedJob& job, const Requirement& need);
   void KeepWaiting(const QueueLine& line, const QueuedJob& job, const Requirement& need);
-  // Others stop for the job, which has what they leave; it is to be within its user's devices then.
+  // Others stop for the job, which has what they leave; it is to be within its user's devices and its sweep then.
   void KeepPromised(const QueueLine& line, const QueuedJob& job, const Requirement& need);
+  // Why nothing of the line's sweep starts, nor others stop for it, where those that others stop for are as many as are
+  // left to it; unset: they are not.
+  std::optional<Block> PromisedToSweep(const QueueLine& line) const;
 
   // Why a job of the line that is within the quotas must leave what is left to its user's first; unset: it need not.
   // With `is_to_start` it may if it is gone before the first can have it.
@@ -56,6 +60,8 @@ class QuotaLedger {
   QuotaUse use_;
   // By the queue's index of users.
   std::vector<Kept> kept_;
+  // Jobs of a sweep that others stop for.
+  std::unordered_map<std::string, int> promised_;
   struct Started {
     int user = 0;
     int devices = 0;

@@ -311,6 +311,74 @@ INSTANTIATE_TEST_SUITE_P(Table, ControllerPreemptPriorityTest,
                                            PriorityCase{"BothAreHigher", 8, 9, true}),
                          [](const auto& info) { return info.param.name; });
 
+// Two jobs that are to stop for a gang of two.
+class ControllerGangPreemptTest : public ControllerPauseTest {
+ protected:
+  void SetUp() override {
+    ControllerPauseTest::SetUp();
+    RestartDaemon(2);
+    for (std::string& id : ids_) id = Submit();
+    CreateJobParams params = Params();
+    params.spec.mutable_resources()->set_priority(5);
+    params.spec.mutable_resources()->set_gpus(2);
+    gang_ = Submit(std::move(params));
+    for (size_t i = 0; i < 2; ++i) {
+      workers_[i] = AttachLaunched(i);
+      WaitFor(ids_[i], kRunning);
+    }
+    for (const std::string& id : ids_) EXPECT_TRUE(Preempt(id, gang_));
+  }
+
+  std::string ids_[2];
+  std::string gang_;
+  std::shared_ptr<FakeConnection> workers_[2];
+};
+
+TEST_F(ControllerGangPreemptTest, NobodyStopsBeforeAllHaveTheirCheckpoints) {
+  SendCheckpoint(workers_[0], 1, 5);
+  Advance(absl::Seconds(30));
+  for (const auto& worker : workers_) SendHeartbeat(worker);
+  EXPECT_EQ(Get(ids_[0])->state(), kPreempting);
+  EXPECT_EQ(Commands(workers_[0], v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  SendCheckpoint(workers_[1], 1, 5);
+  for (const auto& worker : workers_) EXPECT_TRUE(worker->WaitForStop());
+}
+
+TEST_F(ControllerGangPreemptTest, AllAreLeftRunningWhereOneHasNoCheckpointInTime) {
+  SendCheckpoint(workers_[0], 1, 5);
+  Advance(absl::Seconds(59));
+  for (const auto& worker : workers_) SendHeartbeat(worker);
+  Advance(absl::Seconds(1));
+  for (const std::string& id : ids_) WaitFor(id, kRunning);
+  for (const auto& worker : workers_) EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  const std::vector<v1::JobEvent> events = Events(ids_[0]);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(), [&](const v1::JobEvent& event) {
+    return event.state_change().reason() == absl::StrCat("left running: job ", ids_[1], ", which was to stop for job ",
+                                                         gang_, " as well, wrote no checkpoint in time");
+  }));
+  // The one that could may be asked again at once, the other later.
+  EXPECT_TRUE(Preempt(ids_[0], gang_));
+  EXPECT_FALSE(Preempt(ids_[1], gang_));
+}
+
+TEST_F(ControllerGangPreemptTest, AllAreLeftRunningWhereOneIsNotBehindItAnyMore) {
+  SendCheckpoint(workers_[0], 1, 5);
+  SetPriority(ids_[1], 9);
+  SendCheckpoint(workers_[1], 1, 5);
+  for (const std::string& id : ids_) WaitFor(id, kRunning);
+  for (const auto& worker : workers_) EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+}
+
+TEST_F(ControllerGangPreemptTest, WhoIsReadyStopsThoughTheOtherHasEnded) {
+  SendCheckpoint(workers_[0], 1, 5);
+  SendFinished(workers_[1], v1::WorkerFinished::SUCCEEDED, 0);
+  WaitFor(ids_[1], v1::Job::SUCCEEDED);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(workers_[0]);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(workers_[0]->WaitForStop());
+}
+
 TEST_F(ControllerPauseTest, WhoWaitsForAPreemptedJobIsToldWhenItStarts) {
   CreateJobParams params = Params();
   params.spec.mutable_limits()->set_max_run_seconds(10000);

@@ -542,6 +542,38 @@ TEST(PickQuotas, NoMoreStopForAUserThanTheQuotaHasRoomFor) {
   EXPECT_FALSE(starts.contains("u2"));
 }
 
+TEST(PickQuotas, NoMoreStopForASweepThanItMayRun) {
+  PickWorld world({4});
+  for (int i = 0; i < 4; ++i) {
+    RunningJob victim = world.Running(absl::StrCat("v", i), {i});
+    victim.preemptible = true;
+    world.Run(victim);
+  }
+  for (int i = 0; i < 3; ++i) {
+    QueuedJob point = world.Job(absl::StrCat("s", i));
+    point.priority = 10;
+    point.sweep_id = "sweep";
+    point.sweep_max_parallel = 2;
+    // A class of its own.
+    if (i == 1) point.requirement.usable = PickWorld::Only(4, {0, 1, 3});
+    world.Queue(point);
+  }
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "v0 for s0, v1 for s1");
+  EXPECT_EQ(world.Reason("s2"), v1::Job::QUOTA);
+  EXPECT_EQ(world.Info("s2").message,
+            "0 jobs of its sweep run, and 2 wait for others to stop, as many as max_parallel allows");
+  // Nor in the rounds until they have stopped, and a device that comes free meanwhile is not for another point.
+  for (RunningJob& running : world.snapshot.running) {
+    if (running.id != "v0" && running.id != "v1") continue;
+    running.stopping = true;
+    running.stops_for = running.id == "v0" ? "s0" : "s1";
+  }
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "");
+  EXPECT_EQ(world.Reason("s2"), v1::Job::QUOTA);
+}
+
 TEST(PickQuotas, AlsoBehindOthersOfTheClassTheQuotaIsTheReason) {
   PickWorld world({2});
   world.snapshot.policy.max_running_devices_per_user = 1;
