@@ -9,10 +9,12 @@
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
 #include "engine/train/bench_cell.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/comparison.h"
 #include "engine/train/failure.h"
 #include "engine/train/files.h"
 #include "engine/train/sha256.h"
+#include "engine/train/spec_configs.h"
 #include "engine/train/training_data.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/spec/text.h"
@@ -128,6 +130,23 @@ absl::StatusOr<absl::optional<v1::ModeChosen>> LoadChosenMode(const std::string&
   return absl::optional<v1::ModeChosen>(std::move(chosen));
 }
 
+namespace {
+
+// What the job's checkpoints tell, where the decision itself is lost with the folder that it was in: the mirror has
+// copies of checkpoints alone. Another choice would leave them to nobody.
+absl::optional<v1::ModeChosen> ModeOfCheckpoints(const std::string& folder, const std::string& mirror) {
+  const absl::optional<TrainState> state = FindTrainState(folder, mirror);
+  if (!state.has_value() || state->spec.empty()) return absl::nullopt;
+  const absl::StatusOr<ResolvedJobSpec> spec = ReadHashedSpec(state->spec);
+  if (!spec.ok() || spec->proto().precision().mode() == PrecisionSpec::AUTO) return absl::nullopt;
+  v1::ModeChosen chosen;
+  chosen.set_mode(spec->proto().precision().mode());
+  chosen.set_reason("its checkpoints are in this mode; the comparison that chose it is lost");
+  return chosen;
+}
+
+}  // namespace
+
 absl::StatusOr<ResolvedJobSpec> InChosenMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
   v1::JobSpec changed = spec.proto();
   changed.mutable_precision()->set_mode(mode);
@@ -201,6 +220,11 @@ absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
 absl::StatusOr<absl::optional<v1::ModeChosen>> AutoTrainer::Choose() {
   AMPD_ASSIGN_OR_RETURN(absl::optional<v1::ModeChosen> chosen, LoadChosenMode(options_.checkpoint_dir));
   if (chosen.has_value()) return chosen;
+  chosen = ModeOfCheckpoints(options_.checkpoint_dir, options_.mirror_dir);
+  if (chosen.has_value()) {
+    AMPD_RETURN_IF_ERROR(SaveChosenMode(options_.checkpoint_dir, *chosen));
+    return chosen;
+  }
   absl::StatusOr<std::vector<v1::BenchCell>> cells = Compare();
   if (absl::IsCancelled(cells.status()) && stop_requested_) return absl::optional<v1::ModeChosen>();
   AMPD_RETURN_IF_ERROR(cells.status());

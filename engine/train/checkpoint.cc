@@ -148,6 +148,18 @@ absl::StatusOr<Manifest> ReadManifestOf(const std::string& folder) {
   return ParseManifest(text);
 }
 
+// For a training that lost its own: a daemon that gives the worker's user the mirror does so beside the worker's start,
+// and a while is waited for that.
+absl::StatusOr<std::vector<std::string>> ListMirror(const std::string& mirror) {
+  const auto deadline = std::chrono::steady_clock::now() + kMirrorPatience;
+  absl::StatusOr<std::vector<std::string>> names = ListFolder(mirror);
+  while (absl::IsPermissionDenied(names.status()) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kMirrorLook);
+    names = ListFolder(mirror);
+  }
+  return names;
+}
+
 // `spec_hash` null: of any spec.
 absl::StatusOr<LoadedCheckpoint> LoadFolder(const std::string& folder, const std::string& name,
                                             const std::string* spec_hash) {
@@ -208,6 +220,21 @@ absl::StatusOr<TrainState> ReadTrainState(const std::string& folder) {
   return ReadAnyState(folder, manifest);
 }
 
+absl::optional<TrainState> FindTrainState(const std::string& folder, const std::string& mirror) {
+  for (const bool mirrored : {false, true}) {
+    const std::string& of = mirrored ? mirror : folder;
+    if (of.empty()) continue;
+    const absl::StatusOr<std::vector<std::string>> names = mirrored ? ListMirror(of) : ListFolder(of);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      if (!StepOf(name).has_value()) continue;
+      absl::StatusOr<TrainState> state = ReadTrainState(absl::StrCat(of, "/", name));
+      if (state.ok()) return *std::move(state);
+    }
+  }
+  return absl::nullopt;
+}
+
 std::string CheckpointStore::Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }
 
 absl::StatusOr<CheckpointStore> CheckpointStore::Open(const std::string& folder, int64_t keep_last,
@@ -235,6 +262,13 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps() const {
 bool CheckpointStore::Has(int64_t step) const {
   struct stat info {};
   return damaged_.count(step) == 0 && lstat(Path(CheckpointName(step)).c_str(), &info) == 0;
+}
+
+bool CheckpointStore::HasOrBringsBack(int64_t step) {
+  if (Has(step)) return true;
+  if (mirror_.empty() || !BringBack(CheckpointName(step)).ok()) return false;
+  damaged_.erase(step);
+  return true;
 }
 
 absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,
@@ -281,6 +315,10 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
 
 absl::Status CheckpointStore::Mirror(int64_t newest) {
   if (mirror_.empty()) return absl::OkStatus();
+  // Who is cut short while the new one is copied must not find there what training went back behind.
+  for (const int64_t step : MirroredSteps()) {
+    if (undone_.count(step) > 0) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, CheckpointName(step)));
+  }
   AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, CheckpointName(newest), mirror_));
   return TrimMirror(newest);
 }
@@ -313,12 +351,7 @@ std::vector<int64_t> CheckpointStore::MirroredSteps() const {
 
 std::vector<int64_t> CheckpointStore::CopiesToReturnTo(std::vector<std::string>* notes) const {
   if (mirror_.empty()) return {};
-  const auto deadline = std::chrono::steady_clock::now() + kMirrorPatience;
-  absl::Status readable = ListFolder(mirror_).status();
-  while (absl::IsPermissionDenied(readable) && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kMirrorLook);
-    readable = ListFolder(mirror_).status();
-  }
+  const absl::Status readable = ListMirror(mirror_).status();
   if (!readable.ok() && !absl::IsNotFound(readable)) {
     notes->push_back(absl::StrCat("the mirror's copies cannot be read: ", readable.message()));
   }
@@ -383,7 +416,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, cons
   loaded->from_mirror = true;
   const auto& best = loaded->state.best;
   // It was lost with this one; where the mirror does not have it either there is none.
-  if (best.has_value() && !Has(best->step)) BringBack(CheckpointName(best->step)).IgnoreError();
+  if (best.has_value()) HasOrBringsBack(best->step);
   return loaded;
 }
 

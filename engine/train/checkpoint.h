@@ -59,6 +59,10 @@ struct LoadedCheckpoint {
 // FAILED_PRECONDITION, marked INVALID_SPEC, for one written in another format.
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& folder, const std::string& name);
 
+// The state of any checkpoint of a job that can be read, in `folder` or, else, in `mirror` (empty: none), for what is
+// the same in all of them; nullopt: there is none.
+absl::optional<TrainState> FindTrainState(const std::string& folder, const std::string& mirror);
+
 // Not thread-safe; one store owns its folder.
 class CheckpointStore {
  public:
@@ -102,6 +106,8 @@ class CheckpointStore {
 
   // Whether there is one of that step, which LoadNewest did not refuse.
   bool Has(int64_t step) const;
+  // Likewise; where there is none, the mirror's copy takes its place if it is whole.
+  bool HasOrBringsBack(int64_t step);
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
@@ -140,8 +146,7 @@ class CheckpointStore {
   absl::Status BringBack(const std::string& name) const;
   // Of what there is in the mirror.
   std::vector<int64_t> MirroredSteps() const;
-  // The same for a training that lost its own: a daemon that gives the worker's user the mirror does so beside the
-  // worker's start, and a while is waited for that. Notes what cannot be read then.
+  // The same for a training that lost its own. Notes what cannot be read.
   std::vector<int64_t> CopiesToReturnTo(std::vector<std::string>* notes) const;
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;
   // The mirror's copy, in its place, where it is not whole.

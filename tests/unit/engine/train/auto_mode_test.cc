@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 #include "gmock/gmock.h"
@@ -206,6 +208,35 @@ TEST(AutoTrainer, AnotherAttemptDoesNotChooseAnew) {
   ASSERT_EQ(Choices(recorder).size(), 2u);
   EXPECT_EQ(Choices(recorder)[0].SerializeAsString(), Choices(recorder)[1].SerializeAsString());
   EXPECT_EQ(recorder.losses().size(), 12u);
+}
+
+// The mirror has checkpoints, but not the decision.
+TEST(AutoTrainer, GoesOnInTheModeOfItsCheckpointsWhereItsFolderIsLost) {
+  const ScratchFolder folder, mirror;
+  const auto spec = Spec({kConvNet, kGlyphs, kShort, kAuto, "checkpoint { every_steps: 5 }"});
+  TrainerOptions options = Options(folder.path() + "/own");
+  options.mirror_dir = mirror.path();
+  Recorder first;
+  ASSERT_TRUE(Train(spec, options, &first, /*stop_at=*/5).ok());
+  ASSERT_EQ(Choices(first).size(), 1u);
+  std::filesystem::remove_all(options.checkpoint_dir);
+  options.last_reported_step = 5;
+  options.last_checkpoint = CheckpointName(5);
+  options.clock = []() -> double {
+    ADD_FAILURE() << "modes were measured again";
+    return 0;
+  };
+  for (const bool again : {false, true}) {
+    Recorder next;
+    const auto outcome = Train(spec, options, &next);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_EQ(Choices(next).size(), 1u);
+    EXPECT_EQ(Choices(next)[0].mode(), Choices(first)[0].mode());
+    EXPECT_THAT(Choices(next)[0].reason(), HasSubstr("its checkpoints are in this mode"));
+    if (again) continue;
+    EXPECT_EQ(next.losses().size(), 7u) << "from step 5 on";
+    options.last_checkpoint = CheckpointName(12);
+  }
 }
 
 TEST(AutoTrainer, WhoSharesADeviceComparesOneModeAtATime) {

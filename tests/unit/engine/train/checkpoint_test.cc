@@ -259,6 +259,22 @@ TEST_F(CheckpointMirrorTest, WhatIsLostAltogetherComesBackWithTheBest) {
   EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030", "step-000000040"));
 }
 
+TEST_F(CheckpointMirrorTest, TheBestComesBackWhereItAloneIsLost) {
+  best_ = BestEvaluation{10, 0.5};
+  Train();
+  fs::remove_all(absl::StrCat(folder_, "/", CheckpointName(10)));
+  CheckpointStore store = Open(2, mirror_);
+  auto loaded = store.LoadNewest(kSpec, "step-000000030", &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+  EXPECT_FALSE(store.Has(10));
+  EXPECT_TRUE(store.HasOrBringsBack(10));
+  EXPECT_TRUE(store.Has(10));
+  EXPECT_FALSE(store.HasOrBringsBack(11));
+  fs::remove_all(mirror_);
+  fs::remove_all(absl::StrCat(folder_, "/", CheckpointName(10)));
+  EXPECT_FALSE(store.HasOrBringsBack(10));
+}
+
 TEST_F(CheckpointMirrorTest, ADamagedCopyMeansTheCheckpointBefore) {
   Train();
   Damage(folder_, 30);
