@@ -64,7 +64,7 @@ export class BenchTab {
   observe({sequence, bench_cell: cell, mode_chosen: chosen, rewound}) {
     if (Number(sequence) <= this.last) return;
     this.last = Number(sequence);
-    if (chosen) Object.assign(this, {chosen, cells: chosen.cells});
+    if (chosen) Object.assign(this, {chosen, cells: chosen.cells ?? []});
     if (!this.job.spec.bench) return;
     if (cell) this.cells.push(cell);
     // An attempt that began amid the cells of one size measures them anew.
