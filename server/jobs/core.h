@@ -217,13 +217,16 @@ class ControllerCore {
     std::string session_key_hash;
     std::vector<Waiter> waiters;
   };
+  struct GoneWorker {
+    int64_t pid;
+    absl::Duration at;
+  };
   struct DeviceSlot {
     v1::Device device;
     // Of those that hold it; more than one where they share it.
     std::vector<std::string> job_ids;
-    // The last worker that is gone, and when it went; 0 without one.
-    int64_t last_pid = 0;
-    absl::Duration freed = absl::ZeroDuration();
+    // Workers that are gone since not long.
+    std::vector<GoneWorker> gone;
     // Why no job starts on it, where that was asked for.
     std::optional<DrainRecord> drain;
   };

@@ -130,24 +130,26 @@ void ControllerCore::ReleaseDevices(LiveJob& live) {
   for (const std::string& device : live.devices) {
     DeviceSlot* slot = FindDevice(device);
     if (slot == nullptr || std::erase(slot->job_ids, live.job.id()) == 0) continue;
-    slot->last_pid = live.job.record().worker.pid;
-    slot->freed = clock_->Monotonic();
+    const absl::Duration now = clock_->Monotonic();
+    std::erase_if(slot->gone, [now](const GoneWorker& gone) { return now - gone.at >= kAfterWorker; });
+    if (live.job.record().worker.pid != 0) slot->gone.push_back({live.job.record().worker.pid, now});
   }
   live.devices.clear();
 }
 
 // The job whose worker `pid` is; "" for a process of others; nullopt for what will be gone soon.
 std::optional<std::string> ControllerCore::JobOfProcess(const DeviceSlot& slot, int64_t pid) const {
-  const bool just_freed = slot.last_pid != 0 && clock_->Monotonic() - slot.freed < kAfterWorker;
+  const auto is_fresh = [now = clock_->Monotonic()](const GoneWorker& gone) { return now - gone.at < kAfterWorker; };
   if (!options_.same_pid_namespace) {
-    if (slot.job_ids.empty() && just_freed) return std::nullopt;
+    if (slot.job_ids.empty() && std::any_of(slot.gone.begin(), slot.gone.end(), is_fresh)) return std::nullopt;
     return slot.job_ids.empty() ? "" : slot.job_ids.front();
   }
   for (const auto& [id, live] : live_) {
     if (live.has_worker && live.job.record().worker.pid == pid) return id;
   }
-  if (just_freed && slot.last_pid == pid) return std::nullopt;
-  return "";
+  const bool was_ours = std::any_of(slot.gone.begin(), slot.gone.end(),
+                                    [&](const GoneWorker& gone) { return gone.pid == pid && is_fresh(gone); });
+  return was_ours ? std::nullopt : std::optional<std::string>("");
 }
 
 void ControllerCore::RateStep(const LiveJob& live, v1::StepReport* step) {

@@ -127,6 +127,26 @@ TEST_F(ControllerDevicesTest, OurOwnWorkersAreNoForeigners) {
   EXPECT_THAT(Devices()[0].conditions(), SizeIs(1)) << "another process with its pid";
 }
 
+TEST_F(ControllerDevicesTest, WorkersThatShareAndEndTogetherAreNoForeigners) {
+  v1::Device gpu = Gpu("GPU-a", 9, 0);
+  gpu.set_memory_total_bytes(int64_t{80} << 30);
+  Restart({gpu});
+  CreateJobParams params = Job(v1::PrecisionSpec::FP32);
+  params.spec.mutable_resources()->set_share(true);
+  params.plan.set_parameter_bytes(int64_t{1} << 30);
+  v1::Device busy = gpu;
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string id = Submit(params);
+    busy = WithProcess(busy, launcher_.Wait(i).id.pid);
+    auto worker = AttachLaunched(i);
+    EXPECT_TRUE(Cancel(id).ok());
+    EndWorker(worker, i);
+  }
+  Settle();
+  Update({busy});
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+}
+
 TEST_F(ControllerDevicesTest, PidsOfAnotherNamespaceAreNotCompared) {
   const v1::Device gpu = Gpu("GPU-a", 9, 0);
   Restart({gpu}, false);
