@@ -134,15 +134,15 @@ namespace {
 
 // What the job's checkpoints tell, where the decision itself is lost with the folder that it was in: the mirror has
 // copies of checkpoints alone. Another choice would leave them to nobody.
-absl::optional<v1::ModeChosen> ModeOfCheckpoints(const std::string& folder, const std::string& mirror) {
-  const absl::optional<TrainState> state = FindTrainState(folder, mirror);
-  if (!state.has_value() || state->spec.empty()) return absl::nullopt;
+absl::StatusOr<absl::optional<v1::ModeChosen>> ModeOfCheckpoints(const std::string& folder, const std::string& mirror) {
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<TrainState> state, FindTrainState(folder, mirror));
+  if (!state.has_value() || state->spec.empty()) return absl::optional<v1::ModeChosen>();
   const absl::StatusOr<ResolvedJobSpec> spec = ReadHashedSpec(state->spec);
-  if (!spec.ok() || spec->proto().precision().mode() == PrecisionSpec::AUTO) return absl::nullopt;
+  if (!spec.ok() || spec->proto().precision().mode() == PrecisionSpec::AUTO) return absl::optional<v1::ModeChosen>();
   v1::ModeChosen chosen;
   chosen.set_mode(spec->proto().precision().mode());
   chosen.set_reason("its checkpoints are in this mode; the comparison that chose it is lost");
-  return chosen;
+  return absl::optional<v1::ModeChosen>(std::move(chosen));
 }
 
 }  // namespace
@@ -220,7 +220,10 @@ absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
 absl::StatusOr<absl::optional<v1::ModeChosen>> AutoTrainer::Choose() {
   AMPD_ASSIGN_OR_RETURN(absl::optional<v1::ModeChosen> chosen, LoadChosenMode(options_.checkpoint_dir));
   if (chosen.has_value()) return chosen;
-  chosen = ModeOfCheckpoints(options_.checkpoint_dir, options_.mirror_dir);
+  // Empty: nobody was told of any.
+  if (options_.last_checkpoint != std::string()) {
+    AMPD_ASSIGN_OR_RETURN(chosen, ModeOfCheckpoints(options_.checkpoint_dir, options_.mirror_dir));
+  }
   if (chosen.has_value()) {
     AMPD_RETURN_IF_ERROR(SaveChosenMode(options_.checkpoint_dir, *chosen));
     return chosen;

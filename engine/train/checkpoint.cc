@@ -220,19 +220,23 @@ absl::StatusOr<TrainState> ReadTrainState(const std::string& folder) {
   return ReadAnyState(folder, manifest);
 }
 
-absl::optional<TrainState> FindTrainState(const std::string& folder, const std::string& mirror) {
+absl::StatusOr<absl::optional<TrainState>> FindTrainState(const std::string& folder, const std::string& mirror) {
   for (const bool mirrored : {false, true}) {
     const std::string& of = mirrored ? mirror : folder;
     if (of.empty()) continue;
     const absl::StatusOr<std::vector<std::string>> names = mirrored ? ListMirror(of) : ListFolder(of);
-    if (!names.ok()) continue;
+    if (absl::IsNotFound(names.status())) continue;
+    if (!names.ok()) {
+      return WithFailureClass(absl::UnavailableError(absl::StrCat("checkpoints: ", names.status().message())),
+                              v1::Failure::INTERNAL);
+    }
     for (const std::string& name : *names) {
       if (!StepOf(name).has_value()) continue;
       absl::StatusOr<TrainState> state = ReadTrainState(absl::StrCat(of, "/", name));
-      if (state.ok()) return *std::move(state);
+      if (state.ok()) return absl::optional<TrainState>(*std::move(state));
     }
   }
-  return absl::nullopt;
+  return absl::optional<TrainState>();
 }
 
 std::string CheckpointStore::Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }
@@ -264,11 +268,17 @@ bool CheckpointStore::Has(int64_t step) const {
   return damaged_.count(step) == 0 && lstat(Path(CheckpointName(step)).c_str(), &info) == 0;
 }
 
-bool CheckpointStore::HasOrBringsBack(int64_t step) {
+bool CheckpointStore::HasOrBringsBack(int64_t step, std::vector<std::string>* notes) {
   if (Has(step)) return true;
-  if (mirror_.empty() || !BringBack(CheckpointName(step)).ok()) return false;
-  damaged_.erase(step);
-  return true;
+  if (mirror_.empty()) return false;
+  const std::string name = CheckpointName(step);
+  const absl::Status copied = BringBack(name);
+  if (copied.ok()) {
+    damaged_.erase(step);
+  } else if (!absl::IsNotFound(copied)) {
+    notes->push_back(absl::StrCat("the mirror's copy of the best checkpoint, ", name, ": ", copied.message()));
+  }
+  return copied.ok();
 }
 
 absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,
@@ -308,6 +318,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
   AMPD_RETURN_IF_ERROR(Annotate(status, absl::StrCat("checkpoint ", name)));
   AMPD_RETURN_IF_ERROR(removed);
   damaged_.erase(state.step);
+  undone_.erase(state.step);
   began_ = true;
   AMPD_RETURN_IF_ERROR(Prune(state));
   return SavedCheckpoint{name, *bytes, std::string(Mirror(state.step).message())};
@@ -416,7 +427,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, cons
   loaded->from_mirror = true;
   const auto& best = loaded->state.best;
   // It was lost with this one; where the mirror does not have it either there is none.
-  if (best.has_value()) HasOrBringsBack(best->step);
+  if (best.has_value()) HasOrBringsBack(best->step, notes);
   return loaded;
 }
 

@@ -60,8 +60,9 @@ struct LoadedCheckpoint {
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& folder, const std::string& name);
 
 // The state of any checkpoint of a job that can be read, in `folder` or, else, in `mirror` (empty: none), for what is
-// the same in all of them; nullopt: there is none.
-absl::optional<TrainState> FindTrainState(const std::string& folder, const std::string& mirror);
+// the same in all of them; nullopt: there is none. UNAVAILABLE, marked INTERNAL, where there is none in `folder` and
+// the mirror cannot be read.
+absl::StatusOr<absl::optional<TrainState>> FindTrainState(const std::string& folder, const std::string& mirror);
 
 // Not thread-safe; one store owns its folder.
 class CheckpointStore {
@@ -106,8 +107,8 @@ class CheckpointStore {
 
   // Whether there is one of that step, which LoadNewest did not refuse.
   bool Has(int64_t step) const;
-  // Likewise; where there is none, the mirror's copy takes its place if it is whole.
-  bool HasOrBringsBack(int64_t step);
+  // Likewise; where there is none, the mirror's copy takes its place if it is whole. `notes`: what is wrong with it.
+  bool HasOrBringsBack(int64_t step, std::vector<std::string>* notes);
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.

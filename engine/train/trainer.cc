@@ -246,7 +246,7 @@ absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   }
   state_ = std::move(checkpoint.state);
   // A later best one took its place, and is behind the training again, or it is lost, and the mirror has no copy.
-  if (state_.best && !checkpoints_->HasOrBringsBack(state_.best->step)) state_.best.reset();
+  if (state_.best && !checkpoints_->HasOrBringsBack(state_.best->step, &start_notes_)) state_.best.reset();
   if (state_.phases.size() != plan_->phases.size() || state_.step > total_steps_) {
     return DoesNotFit(absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases of ", plan_->phases.size(),
                                    ", step ", state_.step, " of ", total_steps_));

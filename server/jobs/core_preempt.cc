@@ -68,8 +68,13 @@ void ControllerCore::OnPreemptGrace(LiveJob& live) {
   live.preempt_timer = 0;
   if (live.job.state() != v1::Job::PREEMPTING || live.stop != Stop::kNone) return;
   const std::string for_job = live.preempted_for;
-  // It waited for others, whose grace ends as well, or who are gone.
-  if (live.preempt_ready) return StopForJob(for_job);
+  if (live.preempt_ready) {
+    // It waits for others. They have graces of their own, which may have begun later, and may be gone by another way.
+    StopForJob(for_job);
+    const bool waits = live.job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone;
+    if (waits) live.preempt_timer = After(options_.preempt_grace, live, &ControllerCore::OnPreemptGrace);
+    return;
+  }
   live.left_running = clock_->Monotonic();
   LeaveRunning(live, absl::StrCat("no checkpoint within ", absl::FormatDuration(options_.preempt_grace)));
   for (LiveJob* other : AskedFor(for_job)) {

@@ -267,12 +267,14 @@ TEST_F(CheckpointMirrorTest, TheBestComesBackWhereItAloneIsLost) {
   auto loaded = store.LoadNewest(kSpec, "step-000000030", &refused_);
   ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
   EXPECT_FALSE(store.Has(10));
-  EXPECT_TRUE(store.HasOrBringsBack(10));
+  EXPECT_TRUE(store.HasOrBringsBack(10, &refused_));
   EXPECT_TRUE(store.Has(10));
-  EXPECT_FALSE(store.HasOrBringsBack(11));
-  fs::remove_all(mirror_);
+  EXPECT_FALSE(store.HasOrBringsBack(11, &refused_));
+  EXPECT_THAT(refused_, SizeIs(0));
+  Damage(mirror_, 10);
   fs::remove_all(absl::StrCat(folder_, "/", CheckpointName(10)));
-  EXPECT_FALSE(store.HasOrBringsBack(10));
+  EXPECT_FALSE(store.HasOrBringsBack(10, &refused_));
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("the mirror's copy of the best checkpoint, step-000000010: ")));
 }
 
 TEST_F(CheckpointMirrorTest, ADamagedCopyMeansTheCheckpointBefore) {

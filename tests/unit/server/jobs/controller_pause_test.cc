@@ -379,6 +379,30 @@ TEST_F(ControllerGangPreemptTest, WhoIsReadyStopsThoughTheOtherHasEnded) {
   EXPECT_TRUE(workers_[0]->WaitForStop());
 }
 
+// Asked later than the others, for what they left went to another job.
+TEST_F(ControllerGangPreemptTest, WhoIsReadyWaitsForOneThatWasAskedLaterNoLongerThanItIsThere) {
+  SendCheckpoint(workers_[0], 1, 5);
+  ASSERT_TRUE(Pause(ids_[1]).ok());
+  SendFinished(workers_[1], v1::WorkerFinished::STOPPED, 0);
+  EndWorker(workers_[1], 1);
+  const std::string third = SubmitUrgent(9);
+  auto worker = AttachLaunched(2);
+  WaitFor(third, kRunning);
+  SetPriority(third, 0);
+  Advance(absl::Seconds(50));
+  for (const auto& w : {workers_[0], worker}) SendHeartbeat(w);
+  EXPECT_TRUE(Preempt(third, gang_));
+  Advance(absl::Seconds(10));
+  for (const auto& w : {workers_[0], worker}) SendHeartbeat(w);
+  EXPECT_EQ(Get(ids_[0])->state(), kPreempting) << "it waits for the third";
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  WaitFor(third, v1::Job::SUCCEEDED);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(workers_[0]);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(workers_[0]->WaitForStop());
+}
+
 TEST_F(ControllerPauseTest, WhoWaitsForAPreemptedJobIsToldWhenItStarts) {
   CreateJobParams params = Params();
   params.spec.mutable_limits()->set_max_run_seconds(10000);
