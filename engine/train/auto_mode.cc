@@ -68,6 +68,19 @@ std::string SentenceAlone(const v1::BenchCell& cell) {
   return absl::StrFormat("%s: %.3g ms a step, loss %.3g", name, 1e3 * cell.step_seconds(), cell.loss());
 }
 
+// What the job's checkpoints tell, where the decision itself is lost with the folder that it was in: the mirror has
+// copies of checkpoints alone. Another choice would leave them to nobody.
+absl::StatusOr<absl::optional<v1::ModeChosen>> ModeOfCheckpoints(const std::string& folder, const std::string& mirror) {
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<TrainState> state, FindTrainState(folder, mirror));
+  if (!state.has_value() || state->spec.empty()) return absl::optional<v1::ModeChosen>();
+  const absl::StatusOr<ResolvedJobSpec> spec = ReadHashedSpec(state->spec);
+  if (!spec.ok() || spec->proto().precision().mode() == PrecisionSpec::AUTO) return absl::optional<v1::ModeChosen>();
+  v1::ModeChosen chosen;
+  chosen.set_mode(spec->proto().precision().mode());
+  chosen.set_reason("its checkpoints are in this mode; the comparison that chose it is lost");
+  return absl::optional<v1::ModeChosen>(std::move(chosen));
+}
+
 }  // namespace
 
 absl::optional<v1::ModeChosen> ChooseWithoutFp32(const std::vector<v1::BenchCell>& cells) {
@@ -129,23 +142,6 @@ absl::StatusOr<absl::optional<v1::ModeChosen>> LoadChosenMode(const std::string&
   if (!intact) return absl::DataLossError(absl::StrCat(path, ": is damaged; it says in which mode the job trains"));
   return absl::optional<v1::ModeChosen>(std::move(chosen));
 }
-
-namespace {
-
-// What the job's checkpoints tell, where the decision itself is lost with the folder that it was in: the mirror has
-// copies of checkpoints alone. Another choice would leave them to nobody.
-absl::StatusOr<absl::optional<v1::ModeChosen>> ModeOfCheckpoints(const std::string& folder, const std::string& mirror) {
-  AMPD_ASSIGN_OR_RETURN(const absl::optional<TrainState> state, FindTrainState(folder, mirror));
-  if (!state.has_value() || state->spec.empty()) return absl::optional<v1::ModeChosen>();
-  const absl::StatusOr<ResolvedJobSpec> spec = ReadHashedSpec(state->spec);
-  if (!spec.ok() || spec->proto().precision().mode() == PrecisionSpec::AUTO) return absl::optional<v1::ModeChosen>();
-  v1::ModeChosen chosen;
-  chosen.set_mode(spec->proto().precision().mode());
-  chosen.set_reason("its checkpoints are in this mode; the comparison that chose it is lost");
-  return absl::optional<v1::ModeChosen>(std::move(chosen));
-}
-
-}  // namespace
 
 absl::StatusOr<ResolvedJobSpec> InChosenMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
   v1::JobSpec changed = spec.proto();

@@ -85,8 +85,7 @@ void ControllerCore::OnPreemptGrace(LiveJob& live) {
 
 void ControllerCore::OnPreemptCheckpoint(LiveJob& live) {
   live.preempt_ready = true;
-  // A copy: whoever is left running may forget it.
-  StopForJob(std::string(live.preempted_for));
+  StopForJob(live.preempted_for);
 }
 
 void ControllerCore::StopForJob(const std::string& for_job) {
